@@ -8,7 +8,7 @@ import (
 
 // Loaders query the backlog at most once per backlogGap, and spend at most about a twentieth
 // of the time on it. They query again after backlogStale, or once the loads admitted since
-// then could have filled the remaining room. After a failed query there is none for
+// then could have filled the remaining room. A failed query counts as an empty backlog for
 // backlogBlind.
 const (
 	backlogGap   = 10 * time.Millisecond
@@ -31,7 +31,7 @@ type backlog struct {
 	stale    time.Time // when the answer expires; zero: no answer yet
 }
 
-// AwaitBacklog waits until at most most notifications are pending for runnable observers. It
+// AwaitBacklog waits until fewer than most notifications are pending for runnable observers. It
 // does not count parked notifications, nor those of observers that are paused, retired,
 // registered by no process, or blocked by runs that never return. It counts the loads admitted
 // between two queries, so the queues exceed most only by the notifications of running loads.

@@ -173,7 +173,7 @@ func (r *router) mutatePart(
 	if err := wait.again(ctx, r.cfg, v, err); err != nil {
 		return err
 	}
-	// The part may now be in several tablets. They share the retry policy, so the whole
+	// The part may now be in several tablets. They inherit the retry policy, so the whole
 	// operation ends at its timeout.
 	parts, err := r.cellParts(ctx, p.cells, p.intents)
 	if err != nil {
@@ -210,9 +210,9 @@ func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.
 	})
 }
 
-// ClearNotifies removes the cells' notify entries up to the timestamp upTo, with one message
-// per tablet. It is idempotent. It returns ErrInvalid while the cluster's version lacks
-// version.Batches.
+// ClearNotifies clears the cells' notify entries as mvcc.ClearNotify does, with one message per
+// tablet. The argument as is the request without its cell. It is idempotent. It returns ErrInvalid
+// while the cluster's version lacks version.Batches.
 func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 	as mvcc.ClearNotifyRequest) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {

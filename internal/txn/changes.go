@@ -18,14 +18,14 @@ import (
 // lies before them. Everything ends with the iteration.
 
 const (
-	// maxPolls is the number of concurrent requests, and of pages in memory, of one feed.
+	// maxPolls is the maximum number of concurrent requests, and of pages in memory, of one feed.
 	maxPolls = 16
 	// pollGap is the minimum time between two requests for one range, so that a busy tablet
 	// answers many commits at once.
 	pollGap = 4 * time.Millisecond
 	// resolveEvery is about the time between resolved timestamps of an idle range.
 	resolveEvery = 200 * time.Millisecond
-	// lockPatience is the age of a lock from which a feed checks its transaction.
+	// lockPatience is how far locks may hold a range back before a feed checks their transactions.
 	lockPatience = 100 * time.Millisecond
 	// changesPage is the size of a page of changes, in bytes.
 	changesPage = 256 << 10
@@ -73,8 +73,8 @@ type feedRange struct {
 	columns []string
 	since   mvcc.Timestamp // position of the next request
 	after   *pb.Cell       // likewise, within the changes at since+1
-	rounds  int            // requests since a lock last let since advance
-	idle    int            // requests without a change since the last one
+	rounds  int            // attempts to resolve locks since the range last advanced
+	idle    int            // requests since the last that returned a change
 
 	delivered mvcc.Timestamp // every change up to it has been yielded; guarded by feed.mu
 }
@@ -233,7 +233,7 @@ func (f *feed) ask(ctx context.Context, r *feedRange, wait time.Duration) (*pb.T
 	defer cancel()
 	resp, v, err := f.c.router.try(ctx, d, &pb.TabletRequest{Op: &pb.TabletRequest_Changes{Changes: req}})
 	if v == answered && resp.GetChanges() == nil {
-		v, err = refused, Errorf("%w: the tablet answered something else", ErrUnavailable)
+		v, err = refused, Errorf("%w: unexpected answer to a request for changes", ErrUnavailable)
 	}
 	return d, resp.GetChanges(), v, err
 }

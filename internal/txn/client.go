@@ -66,7 +66,8 @@ func NewClient(transport Transport, cfg Config) *Client {
 }
 
 // Close waits for background commits and rollbacks, ends the client's goroutines and closes
-// the transport. Concurrent and later calls of the client return ErrClosed.
+// the transport. Concurrent and later calls of the client's other methods return ErrClosed; a
+// second Close does nothing.
 func (c *Client) Close() error {
 	if !c.work.Close() {
 		return nil
@@ -77,8 +78,8 @@ func (c *Client) Close() error {
 // Flush waits for the background work begun so far, at most OperationTimeout.
 func (c *Client) Flush() { c.work.Flush() }
 
-// Finish is Flush before a Close. When ctx ends, it cancels running and later background work.
-// Other clients resolve the locks left behind.
+// Finish is Flush before a Close. When ctx ends, it cancels running and later background work
+// and stops the client's loops: only Close may follow. Other clients resolve the locks left behind.
 func (c *Client) Finish(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.work.Cancel)
 	defer stop()
@@ -100,7 +101,8 @@ func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	return c.oracle.get(ctx)
 }
 
-// Begin starts a transaction whose snapshot includes all commits so far. It does not retry.
+// Begin starts a transaction whose snapshot includes all commits so far. After a conflict the
+// caller must begin another one.
 func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	_, span := c.cfg.Tracer.Start(ctx, spanTransaction)
 	asked := span.Child(spanOracle)
@@ -116,8 +118,8 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 }
 
 // BeginLazy starts a transaction that obtains its start timestamp with its first read, in the
-// same round trip, or in Start, Scan or Commit if one of these comes first. The transaction is
-// traced only after Txn.Trace.
+// same round trip if one tablet holds all cells read, or in Start, Scan or Commit if one of these
+// comes first. The transaction is traced only after Txn.Trace.
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 	if c.work.Closed() {
 		return nil, ErrClosed
@@ -144,9 +146,10 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	return t
 }
 
-// Run calls fn with a transaction from BeginLazy and commits it. On conflicts it runs fn again
-// in a new transaction, until ctx ends or o.Runs runs have failed. It returns the
-// commit timestamp, or the start timestamp if fn wrote nothing.
+// Run calls fn with a transaction from BeginLazy and commits it. After a conflict, a live lock or
+// an overload it runs fn again in a new transaction, until ctx ends or o.Runs runs have failed, and
+// once if a table was dropped. It returns the commit timestamp, or the start timestamp if fn wrote
+// nothing.
 func (c *Client) Run(ctx context.Context, o Options,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	ctx, span := c.cfg.Tracer.Start(ctx, spanTransaction)

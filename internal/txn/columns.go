@@ -13,7 +13,8 @@ import (
 // maxEffects limits the columns of either kind that a transaction records.
 const maxEffects = 16
 
-// Effects are the columns that a transaction's user has read and written.
+// Effects are the columns that a transaction's user has read and written. Wrote includes columns
+// that were notified, except by NotifyAfter.
 type Effects struct {
 	Read, Wrote ColumnList
 	Cells       int // that were written

@@ -14,9 +14,9 @@ import (
 )
 
 // Commit commits the transaction and ends it. It returns the commit timestamp, or the start
-// timestamp if there was nothing to write. After ErrCommitUnknown the outcome is unknown.
-// After any other error the transaction did not commit; unless it is ErrConflict or ErrLocked
-// its text says so.
+// timestamp if there was nothing to write. ErrTxDone means that it had ended before, perhaps by
+// a Commit. After ErrCommitUnknown the outcome is unknown. After any other error the transaction
+// did not commit; unless it is ErrConflict or ErrLocked its text says so.
 func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if !t.end() {
 		return 0, ErrTxDone
@@ -88,9 +88,8 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, counters.Kind, error)
 // Otherwise locks and validations are dropped: the transaction takes effect at its start
 // timestamp, at which all its reads hold.
 //
-// Sorting makes the cells of one tablet adjacent. Any write can be the primary; sortWrites
-// makes it the first. Because all transactions use the same order, those that conflict do so
-// early.
+// Sorting makes the cells of one tablet adjacent. Any write can be the primary: the first one
+// is. Because all transactions use the same order, those that conflict do so early.
 func (t *Txn) sortWrites() {
 	slices.SortFunc(t.writes, func(a, b bufferedWrite) int {
 		return cmp.Or(cmp.Compare(max(a.kind, mvcc.KindDelete), max(b.kind, mvcc.KindDelete)),

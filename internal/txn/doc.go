@@ -10,8 +10,8 @@
 //     a snapshot's timestamp is requested before anything is read, by the client or, for a
 //     first read, by the tablet. A transaction without a snapshot, which reads nothing, may
 //     start at an older one (spares).
-//  3. A transaction never waits while it holds locks: it resolves locks that are decided or
-//     expired, and otherwise releases its own and runs again [2].
+//  3. A transaction never waits for the lock of another while it holds locks: it resolves
+//     locks that are decided or expired, and otherwise releases its own and runs again [2].
 //  4. If the reply to a primary's commit or to a one-phase commit is lost, a Rollback at the
 //     primary settles it: it returns the commit timestamp or refuses the commit forever. So
 //     does a commit that is abandoned after an answer that a delayed copy of the message may
@@ -23,8 +23,8 @@
 //  6. A timestamp is handed only to callers that were waiting when its request was sent, and
 //     only if it is above all that had been seen then. A spare one is used once, and not to
 //     read.
-//  7. The tablet map only ever splits, so of two overlapping descriptors the one with the
-//     higher epoch is newer.
+//  7. Tablets only split and merge, each time at a higher epoch, so of two overlapping
+//     descriptors the one with the higher epoch is newer.
 //  8. The process holds a lease for an open snapshot older than a quarter of the history, as
 //     long as the cluster grants it [11]. The lease is advisory: a read below the history is
 //     refused, never wrong.

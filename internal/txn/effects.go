@@ -205,7 +205,7 @@ func (w *effectsWalk) held() map[string]*pb.ObserverPending {
 // walk is enough: the timestamp is a fixed point, and a tablet records which runs ended after it.
 func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
 	if s.ended.Load() {
-		return false, Errorf("%w: snapshot", ErrClosed)
+		return false, Errorf("%w: snapshot used after Close", ErrClosed)
 	}
 	ids := make([]uint32, len(tables))
 	for i, name := range tables {

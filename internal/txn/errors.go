@@ -123,7 +123,8 @@ func Invalid(format string, args ...any) error {
 	return Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// notCommitted adds "not committed" to an error's text. Conflicts imply it.
+// notCommitted adds "not committed" to an error's text, except to that of a conflict or a live
+// lock, which imply it, and of ErrCommitUnknown.
 func notCommitted(err error) error {
 	if errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) ||
 		errors.Is(err, ErrCommitUnknown) {

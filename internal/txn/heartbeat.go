@@ -86,8 +86,8 @@ func (h *heartbeats) due(now time.Time) []*heartbeat {
 }
 
 // beat sends one heartbeat. A failure is harmless: the next follows after a third of LockTTL.
-// If the transaction has been rolled back, its commit detects that. A primary that could not
-// be locked is retried at once, because only the primary's lock keeps the others alive.
+// If the transaction has been rolled back, its commit detects that. A primary that could not be
+// locked is retried at the next tick, because only the primary's lock keeps the others alive.
 func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()

@@ -89,7 +89,7 @@ func (o *observers) unlinked(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// pendingPass walks over all tablets of user tables in order. It excludes notifications of
+// pendingPass sums up the pending work of all tablets of user tables. It excludes notifications of
 // observers that are paused, retired or unlinked.
 func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, error) {
 	var p pass

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// errManyTablets means that the transaction's cells are not in one tablet and nothing was
-// sent.
+// errManyTablets means that the cells do not fit into one message to one tablet, and that nothing
+// was sent.
 var errManyTablets = NewError("cells in several tablets")
 
 // Why one phase suffices: the tablet commits all cells in one entry of its log, so a crash
@@ -29,7 +29,7 @@ type onePhase struct {
 	commitStart
 }
 
-// commit commits cells that are all in one tablet.
+// commit commits cells that are all in one tablet; otherwise it returns errManyTablets.
 func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	ts, err := o.send(ctx)
 	if o.spare && surelyRefused(err) {

@@ -86,7 +86,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 			return 0, ErrClosed
 		}
 		return 0, &OverloadedError{
-			RetryAfter: backoffMax, Message: "too many wait for timestamps",
+			RetryAfter: backoffMax, Message: "too many callers wait for timestamps",
 		}
 	}
 	o.queue = append(o.queue, w)
@@ -271,8 +271,8 @@ func (o *oracle) OracleTime() time.Time {
 }
 
 // estimate returns the oracle's approximate time: a recent timestamp advanced by this
-// machine's monotonic clock. It need not be exact: it sets the expiry of locks but never
-// decides whether one has expired.
+// machine's monotonic clock, or 0 if none has been seen. It need not be exact: it sets the expiry
+// of locks but never decides whether one has expired.
 func (o *oracle) estimate() mvcc.Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()

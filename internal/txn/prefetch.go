@@ -141,8 +141,8 @@ func (r *reader) Expect(rows ...mvcc.Cell) {
 	}
 }
 
-// take returns the cells to prefetch in expected rows with a read of the given cells: after the first
-// one none.
+// take returns the cells to prefetch in expected rows with a read of the given cells, once for
+// each row.
 func (l *prefetchLog) take(r *reader, read []mvcc.Cell) (out []mvcc.Cell) {
 	for i := range l.rows {
 		row := &l.rows[i]

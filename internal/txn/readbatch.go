@@ -20,13 +20,14 @@ const (
 	maxParallel = 16
 )
 
-// readBatch is a set of cells to read, sorted by position, with their results. Its last fields
-// hold a read of one cell, the most frequent message, without further allocations.
+// readBatch is a set of cells to read with their results: the needed cells, sorted by position,
+// then the prefetched ones. Its last fields hold a read of one cell, the most frequent message,
+// without further allocations.
 type readBatch struct {
 	cells   []mvcc.Cell
 	results []mvcc.ReadResult // one for each cell
 	need    int               // cells after the first need are prefetched: their locks are not awaited
-	origin  []int             // index of each cell in the caller's order
+	origin  []int             // index of each needed cell in the caller's order
 	wait    retryPolicy       // between attempts
 	opens   bool              // the reader's first batch: it obtains the timestamp
 	origins bool              // also request the origins of the cells' notifications
@@ -63,9 +64,9 @@ func (b *readBatch) part(lo, hi int) *readBatch {
 		origins: b.origins}
 }
 
-// readAll fills in the results with one message per tablet, in parallel. It waits for locks or
-// resolves them. If at is 0 it obtains the timestamp: with the read itself if all cells are in
-// one tablet, otherwise from the oracle.
+// readAll fills in the results with one message per tablet and maxReadCells cells, in parallel.
+// It waits for locks or resolves them. If at is 0 it obtains the timestamp: with the read itself if
+// one message is enough, otherwise from the oracle.
 func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
@@ -126,7 +127,8 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	// Fewer results than cells mean that the rest did not fit into the answer.
 	results := resp.GetGet().GetResults()
 	if len(results) == 0 || len(results) > len(b.cells) {
-		return Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
+		return Errorf("%w: a tablet returned %d results for %d cells", ErrUnavailable, len(results),
+			len(b.cells))
 	}
 	var locked []mvcc.LockInfo
 	for i, result := range results {

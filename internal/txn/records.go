@@ -26,8 +26,8 @@ type RecordScan struct {
 	// Since, if not 0, adds every older record above it, including deletes. The caller must
 	// hold its history too.
 	Since mvcc.Timestamp
-	// Reverse scans in descending order. Limit is the approximate maximum number of rows; 0 means
-	// no limit.
+	// Reverse scans in descending order. Limit is the approximate maximum number of rows per page,
+	// for callers that stop after as many: Records does not end there. 0 means no limit.
 	Reverse bool
 	Limit   int
 	// After, if not nil, is the cell at which to resume: after the record with commit

@@ -9,7 +9,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// replayBatch is the number of parked notifications replayed by one request.
+// replayBatch is the maximum number of parked notifications replayed at one timestamp.
 const replayBatch = 512
 
 // Replay makes the observers whose notify cells these are (wire.NotifyColumn) run again for them,

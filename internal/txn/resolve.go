@@ -76,7 +76,7 @@ func newResolver(cfg *Config, router *router, oracle *oracle, work *background.G
 }
 
 // resolve does one round for each of the locks' transactions. It resolves those that are
-// decided, expired or of a dead worker; live reports whether another one remains. A caller
+// decided, expired or of a dead worker; live reports whether any of them remains. A caller
 // that may wait calls again with a higher round, which makes the resolution begin with a
 // longer wait. One that must not wait because it holds locks gets its answer at once.
 func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int,
@@ -358,9 +358,9 @@ func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved boo
 	return err == nil, err
 }
 
-// clearAway resolves the locks that a commit has encountered, without waiting: the caller may
-// hold locks while it waits. The error wraps ErrLocked if one of them is alive,
-// or if that is not known.
+// clearAway resolves the locks that a commit has encountered, without waiting, because the caller
+// may hold locks. The error wraps ErrLocked: one of the transactions is alive, that is not known,
+// or rounds has reached maxResolveRounds.
 func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds int) error {
 	if len(locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
@@ -388,7 +388,7 @@ type undecided struct {
 // Error returns the text of the cause.
 func (u *undecided) Error() string { return u.cause.Error() }
 
-// lost returns the undecided of a message that was not answered.
+// lost returns the undecided of a message that was not answered, or unexpectedly.
 func lost(err error) error { return &undecided{cause: err, fenced: errFenced} }
 
 // givenUp returns the undecided of a commit that ends with err although its message was

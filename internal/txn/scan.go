@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// scanPageBytes is the maximum size of one page, in bytes.
+	// scanPageBytes is the size, in bytes, at which a page ends; its last cell may exceed it.
 	scanPageBytes = 1 << 20
 	// maxScanRows is the maximum number of rows of one page.
 	maxScanRows = 1 << 16

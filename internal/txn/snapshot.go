@@ -62,7 +62,7 @@ func (s *Snapshot) Close() error {
 // Get reads one cell.
 func (s *Snapshot) Get(ctx context.Context, k Key) (value []byte, ok bool, err error) {
 	if s.ended.Load() {
-		return nil, false, Errorf("%w: snapshot", ErrClosed)
+		return nil, false, Errorf("%w: snapshot used after Close", ErrClosed)
 	}
 	cell, err := s.c.cell(ctx, k)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Snapshot) Get(ctx context.Context, k Key) (value []byte, ok bool, err e
 // GetMulti reads many cells.
 func (s *Snapshot) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if s.ended.Load() {
-		return nil, Errorf("%w: snapshot", ErrClosed)
+		return nil, Errorf("%w: snapshot used after Close", ErrClosed)
 	}
 	return s.getMulti(ctx, keys, nil)
 }
@@ -87,7 +87,7 @@ func (s *Snapshot) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 func (s *Snapshot) Scan(ctx context.Context, spec ScanSpec) iter.Seq2[mvcc.ReadCell, error] {
 	if s.ended.Load() {
 		return func(yield func(mvcc.ReadCell, error) bool) {
-			yield(mvcc.ReadCell{}, Errorf("%w: snapshot", ErrClosed))
+			yield(mvcc.ReadCell{}, Errorf("%w: snapshot used after Close", ErrClosed))
 		}
 	}
 	return s.scan(ctx, spec, nil)

@@ -112,7 +112,7 @@ func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatc
 	return err
 }
 
-// tookTimestamp sets the timestamp that came with the reader's first read.
+// tookTimestamp sets the timestamp that the reader's first read has obtained.
 func (r *reader) tookTimestamp(b *readBatch, at mvcc.Timestamp) {
 	r.opened(at)
 	b.opens = false

@@ -51,7 +51,8 @@ type Transport interface {
 	// Observers lists the catalogue's observers with their pending notifications.
 	Observers(ctx context.Context) ([]*pb.ObserverState, error)
 	// HoldHistory acquires, renews or ends a bounded lease on the history from a timestamp on
-	// (design section 4, "Bounded history").
+	// (design section 4, "Bounded history"), or, with Subscription set, reads or changes
+	// subscriptions.
 	HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error)
 	// AdminConn returns the connection for the Admin service, which operators use; the
 	// coordinator does not.
@@ -69,7 +70,7 @@ type ServerError struct {
 	RetryAfter time.Duration
 }
 
-// Error returns the node's message. Run and errors.Is use the code.
+// Error returns the node's message. Client.Run and MarkRefusal use the code.
 func (e *ServerError) Error() string { return pkg + ": " + e.Message }
 
 // Text returns the node's message.

@@ -94,7 +94,8 @@ func (p *twoPhase) begin(ctx context.Context) (err error) {
 }
 
 // lockLast prewrites the last tablet's part like the others, unless commit holds the turn;
-// commit waits for it. Only the primary's lock can be renewed, so a slow commit needs one:
+// commit waits for a lockLast that has begun. Only the primary's lock can be renewed, so a slow
+// commit needs one:
 // without it, a reader that encountered another of its expired locks would roll back the
 // commit and each of its retries (design section 4, "A missing primary is not a rollback").
 func (p *twoPhase) lockLast(ctx context.Context) error {
@@ -161,7 +162,8 @@ func (p *twoPhase) chooseLast(ctx context.Context) error {
 }
 
 // commitLast decides the transaction by committing its last tablet's part in one phase, after
-// all else is prewritten. It returns errManyTablets if nothing was sent.
+// all else is prewritten. It returns errManyTablets, and has sent nothing, if the part does not
+// fit into one message.
 //
 // The proof of order (§2.3) holds: the other locks are durable before the message is sent, and
 // the tablet requests the commit timestamp only after it has reserved its cells. A client that

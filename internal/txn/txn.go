@@ -39,8 +39,8 @@ type Txn struct {
 func (t *Txn) Rest() <-chan struct{} { return t.rest }
 
 // Left returns, after the channel of Rest is closed, the timestamp of the latest notification
-// that the transaction's acknowledgments did not clear because its cell changed after the
-// start timestamp; 0 if there is none.
+// that the transaction's acknowledgments did not clear, in general because its cell changed after
+// the start timestamp; 0 if there is none.
 func (t *Txn) Left() mvcc.Timestamp { return mvcc.Timestamp(t.left.Load()) }
 
 // sawLeft updates left with an answer to a commit.
@@ -115,8 +115,8 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 	return handOut(res.Value), true, nil
 }
 
-// GetMulti returns the values of many cells at the snapshot: one per key, in the order of keys, also
-// for cells that do not exist.
+// GetMulti is Get for many cells. It returns one value per key, in the order of keys, also for
+// cells that do not exist.
 func (t *Txn) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if err := t.beginRead(ctx); err != nil {
 		return nil, err

@@ -54,11 +54,11 @@ func (b *Group) Closed() bool { return b.closed.Load() }
 // Running returns the number of pieces of work that have begun and not ended.
 func (b *Group) Running() int64 { return b.count.Load() }
 
-// Cancel cancels running and later work.
+// Cancel cancels running and later work, and the loops.
 func (b *Group) Cancel() { b.end() }
 
-// Loop runs fn on its own goroutine. fn must return when its context is canceled, which Close
-// does.
+// Loop runs fn on its own goroutine. fn must return when its context is canceled, by Close or
+// Cancel.
 func (b *Group) Loop(fn func(context.Context)) {
 	b.loops.Go(func() { fn(b.ctx) })
 }

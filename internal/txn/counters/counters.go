@@ -42,7 +42,8 @@ func (s *Counters) Count(o Outcome) (n uint64) {
 // Latencies are a client's latency histograms since it was created.
 type Latencies struct {
 	// Whole is the latency from begin to end, by kind and outcome. It has entries for the
-	// combinations that occurred and, always, for Committed and Unknown.
+	// combinations that occurred and, except for the kind Undecided, always for Committed and
+	// Unknown.
 	Whole map[Kind]map[Outcome]metrics.Histogram
 	Steps map[Step]metrics.Histogram
 	// ByName is by Options.Name, of the first names used, and outcome: Committed, Conflicted

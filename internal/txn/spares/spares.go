@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxSpares is the number of spare timestamps that are kept; as many callers can commit
-	// concurrently without a request.
+	// maxSpares is the maximum number of spare timestamps that are kept; as many callers can
+	// commit concurrently without a request. When one more arrives, the older half is dropped.
 	maxSpares = 256
 	// maxSpareAge is the age at which a spare timestamp is dropped. It is far below the
 	// history, so that a tablet can tell what has become of its transaction.
@@ -82,7 +82,8 @@ func (s *Spares) Put(ts mvcc.Timestamp, now time.Time) {
 	s.free = append(s.free, spare{ts, now})
 }
 
-// Conflicted records that a commit at a spare timestamp met a later commit of another process.
+// Conflicted records that a commit at a spare timestamp was refused as too old. The next
+// sparesAfterConflict calls of Take return none.
 func (s *Spares) Conflicted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
