@@ -13,8 +13,8 @@ import (
 type Timer struct {
 	Row    string
 	Column Column
-	// Due is the time at which it fires, by the oracle's time, in whole milliseconds. A transaction
-	// that commits late moves it back.
+	// Due is the earliest time at which it fires, by the oracle's time, in whole milliseconds. If
+	// its transaction committed late, Due is postponed.
 	Due time.Time
 }
 

@@ -22,7 +22,7 @@ type Change struct {
 	Resolved Timestamp
 }
 
-// changeJSON is a Change in JSON. Exactly one of Key and Resolved is set.
+// changeJSON is a Change in JSON. Exactly one of the cell's key and Resolved is set.
 type changeJSON struct {
 	*cellKeyJSON
 	Value    *bytesText `json:"value,omitempty"`

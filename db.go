@@ -60,7 +60,7 @@ func (db *DB) DropTable(ctx context.Context, name string) error {
 	return db.c.DropTable(ctx, name)
 }
 
-// Tables returns the tables, ordered by name.
+// Tables returns the tables, ordered by name, without those for which the client has no grant.
 func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 	if err := db.check(); err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (db *DB) SnapshotAt(ctx context.Context, ts Timestamp) (*Snapshot, error) {
 	return &Snapshot{s}, nil
 }
 
-// WaitIdle waits until no notification is left to run. Parked notifications and those of
-// paused observers do not count.
+// WaitIdle waits until no notification is left to run. Parked notifications do not count, nor
+// those of observers that are paused, retired, or registered by no running process.
 func (db *DB) WaitIdle(ctx context.Context) error {
 	if err := db.check(); err != nil {
 		return err

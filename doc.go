@@ -27,7 +27,7 @@
 //     Tx.Lock or Tx.Validate excludes it.
 //  3. ErrConflict and ErrLocked from a commit mean that the transaction is not committed.
 //     ErrCommitUnknown means that the outcome is unknown. The text of every other error
-//     says "not committed".
+//     says "not committed", except those of ErrTxDone and ErrManagedTx.
 //  4. Transact retries its function after a conflict, never after ErrCommitUnknown. A
 //     transaction with a failed read cannot commit, even if the function ignores the error.
 //  5. Byte slices passed in are copied; byte slices returned belong to the caller.

@@ -4,8 +4,9 @@ import "github.com/percolator-go/percolator/internal/txn"
 
 // The errors of this package. Test for them with errors.Is.
 var (
-	// ErrConflict reports that another transaction has changed a cell that this one writes.
-	// The transaction is not committed; run it again.
+	// ErrConflict reports that another transaction has changed a cell that this one writes,
+	// locks or validates, or that another client has rolled this one back. The transaction is
+	// not committed; run it again.
 	ErrConflict = txn.ErrConflict
 	// ErrLocked reports that a live transaction holds a lock on a cell. The transaction is not
 	// committed; run it again later.
@@ -17,8 +18,8 @@ var (
 	ErrSnapshotTooOld = txn.ErrSnapshotTooOld
 	// ErrNoTable reports that the table does not exist.
 	ErrNoTable = txn.ErrNoTable
-	// ErrTooLarge reports that a row, column, value or batch exceeds its limit. The error is
-	// a *LimitError.
+	// ErrTooLarge reports that a row, column, value, split key or transaction exceeds its limit.
+	// The error is a *LimitError, unless a node refused the request.
 	ErrTooLarge = txn.ErrTooLarge
 	// ErrInvalid reports an invalid argument. Retrying cannot succeed.
 	ErrInvalid = txn.ErrInvalid

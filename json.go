@@ -33,7 +33,7 @@ func (b *bytesText) UnmarshalJSON(data []byte) error {
 	}
 	var marked markedBase64
 	if err := json.Unmarshal(data, &marked); err != nil {
-		return txn.Errorf("percolator: neither a JSON string nor {\"base64\": …}: %w", err)
+		return txn.Errorf("neither a JSON string nor {\"base64\": …}: %w", err)
 	}
 	raw, err := base64.StdEncoding.DecodeString(marked.Base64)
 	*b = bytesText(raw)

@@ -23,12 +23,12 @@ type LoaderConfig struct {
 	Workers int
 	// Queue is the number of functions that may wait for a worker. Defaults to 2·Workers.
 	Queue int
-	// Backlog is the number of runnable notifications above which Load blocks, so that slow
+	// Backlog is the number of runnable notifications at which Load blocks, so that slow
 	// observers slow the loader down. Defaults to 10,000; a negative value removes the bound.
 	// Parked notifications do not count, nor those of observers that are paused, retired, or
-	// registered by no running process. All loaders of a handle share one count, which is
-	// some milliseconds old. A Load from inside an observer ignores Backlog, since its run
-	// may be what reduces it.
+	// registered by no running process. All loaders of a handle share one count, which is up to
+	// 250 ms old, or 1 s if counting is slow or fails. A Load from inside an observer ignores
+	// Backlog, since its run may be what reduces it.
 	Backlog int
 	// Name is the name of the loader's transactions; see the option Name.
 	Name string
@@ -103,7 +103,7 @@ func (l *Loader) fail(err error) {
 }
 
 // Load queues fn, which a worker runs as Transact(ctx, fn) does. It blocks while the queue
-// is full or the backlog exceeds LoaderConfig.Backlog, and returns once fn is queued; Close
+// is full or the backlog has reached LoaderConfig.Backlog, and returns once fn is queued; Close
 // reports its failure. Load returns ctx's error if ctx ends first, and ErrClosed after Close.
 func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) error {
 	return l.LoadThen(ctx, fn, nil)

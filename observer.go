@@ -155,7 +155,8 @@ func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...Observ
 
 // Table registers a table that the node creates when it starts, as DB.CreateTable does. The
 // node creates the tables of observers without it; register one of those to set its split
-// keys. Registering a table again adds its split keys. Err reports an invalid registration.
+// keys. Registering a table again adds its split keys and ignores its Expiry. Err reports an
+// invalid registration.
 func (r *Registry) Table(spec TableSpec) {
 	if spec.Name == "" {
 		r.errs = append(r.errs, txn.Errorf("%w: table %q: no name", ErrInvalid, spec.Name))

@@ -30,10 +30,9 @@ func MaxConflicts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxCo
 // row that has been queued longest, so that no row starves.
 //
 // The dispatcher calls f once when it queues a row, and not again for changes or retries
-// while the row is queued. Row and Column of the notification are set; TS is 0 if the node
-// does not know the time of the change yet. f must not block, since it delays all observers
-// of the process: base it on the row's name or on data in memory. A panic is logged and
-// counts as priority 0.
+// while the row is queued. CommitTS of the notification is 0 if the node does not know the time of
+// the change yet. f must not block, since it delays all observers of the process: base it on the
+// row's name or on data in memory. A panic is logged and counts as priority 0.
 func Priority(f func(Notification) int) ObserverOption {
 	return func(o *ObserverSpec) { o.Priority = f }
 }

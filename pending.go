@@ -8,7 +8,8 @@ import (
 
 // Pending counts the notifications that have not been processed.
 type Pending struct {
-	// Runnable is the number of notifications that are queued or running.
+	// Runnable is the number of notifications that are neither held nor parked: they wait, are
+	// queued or are running.
 	Runnable uint64
 	// Held is the number of notifications of observers that are paused, retired, or
 	// registered by no running process. WaitIdle does not wait for them.
@@ -50,8 +51,7 @@ type ObserverPending struct {
 }
 
 // Pending counts the notifications of all observers, including those for which WaitIdle does
-// not wait. It queries the tablets one after the other, so the counts are not of one point
-// in time.
+// not wait. It queries the tablets at different times, so the counts are not of one point in time.
 func (db *DB) Pending(ctx context.Context) (Pending, error) {
 	if err := db.check(); err != nil {
 		return Pending{}, err

@@ -80,7 +80,8 @@ func (r RowRange) KeysOnly() RowRange {
 	return r
 }
 
-// Columns restricts DB.Changes, and a Scan without columns, to the columns of these names.
+// Columns restricts DB.Changes, DB.DeleteRange, and a Scan without columns, to the columns of these
+// names; without names it restricts nothing.
 func (r RowRange) Columns(names ...string) RowRange {
 	names = slices.Clone(names)
 	r.columns = &names

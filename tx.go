@@ -111,10 +111,10 @@ func (tx *Tx) Start(ctx context.Context) (Timestamp, error) {
 }
 
 // Commit commits a transaction of Begin and returns its commit timestamp, or the start
-// timestamp if it wrote nothing. ErrCommitUnknown means that the outcome is unknown. Every
-// other error means that the transaction is not committed: ErrConflict and ErrLocked, and
-// others whose text says so. Commit returns ErrManagedTx inside Transact and observers, and
-// ErrTxDone after the end of the transaction.
+// timestamp if it wrote nothing. ErrCommitUnknown means that the outcome is unknown. Commit
+// returns ErrManagedTx inside Transact and observers, and ErrTxDone after the end of the
+// transaction. Every other error means that the transaction is not committed: ErrConflict and
+// ErrLocked, and others whose text says so.
 func (tx *Tx) Commit(ctx context.Context) (Timestamp, error) {
 	if tx.managed {
 		return 0, ErrManagedTx
@@ -150,8 +150,8 @@ func Name(name string) TxOption { return func(o *txOptions) { o.name = name } }
 // the transaction wrote nothing.
 func CommittedAt(ts *Timestamp) TxOption { return func(o *txOptions) { o.committedAt = ts } }
 
-// MaxRetries bounds how often Transact runs its function again after a conflict. When n retries
-// have failed, Transact returns a *RetryError. Defaults to no bound but the context's; a negative
+// MaxRetries bounds how often Transact runs its function again. When n retries have failed,
+// Transact returns a *RetryError. Defaults to no bound but the context's; a negative
 // n means 0. Begin ignores it.
 func MaxRetries(n int) TxOption { return func(o *txOptions) { o.runs = max(n, 0) + 1 } }
 
