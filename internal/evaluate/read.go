@@ -58,9 +58,10 @@ const (
 	rawCellBytes   = 64 // counted in addition to a cell's row, column and value
 )
 
-// Read evaluates one read. A Get and a request for changes read at the given timestamp. If it encounters the
-// reservation of a one-phase commit, Read returns the reservation instead of an answer: the
-// caller must repeat the read after the reservation is released.
+// Read evaluates one read. A Get and a request for changes read at the given timestamp. If a Get
+// encounters the reservation of a one-phase commit, or a Scan does before it has read a cell, Read
+// returns the reservation instead of an answer: the caller must repeat the read after the
+// reservation is released.
 func Read(v View, req *pb.TabletRequest,
 	at mvcc.Timestamp) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	switch op := req.Op.(type) {

@@ -38,8 +38,8 @@ func Rule(v mvcc.View, req *pb.TabletRequest,
 	return mvcc.Result{}, nil, errNoRule
 }
 
-// clearNotify applies the rule to several cells. The result is that of the newest remaining
-// entry.
+// clearNotify applies the rule to several cells. The result combines theirs; its CommitTS is that
+// of the newest remaining entry.
 func clearNotify(v mvcc.View, list []mvcc.ClearNotifyRequest) (all mvcc.Result,
 	effects []mvcc.Mutation, err error) {
 	for _, r := range list {
