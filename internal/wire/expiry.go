@@ -13,8 +13,8 @@ import (
 // Conversion of the expiry of tables.
 
 // ExpiryPB converts the age of all columns that columns does not name, and theirs, rounded up to
-// milliseconds. It returns nil if nothing expires, and an error for a negative age. Meta checks the
-// other limits.
+// milliseconds. It returns nil if after is 0 and columns is empty, and an error for a negative age.
+// Meta checks the other limits.
 func ExpiryPB(after time.Duration, columns map[string]time.Duration) (*pb.TableExpiry, error) {
 	if after == 0 && len(columns) == 0 {
 		return nil, nil

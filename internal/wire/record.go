@@ -47,7 +47,7 @@ func WritePB(w *mvcc.Write) *pb.Write {
 	}
 }
 
-// NotifyPB converts a notify entry; nil stays nil.
+// NotifyPB converts a notify entry, with only the least of its origins; nil stays nil.
 func NotifyPB(n *mvcc.Notify) *pb.Notify {
 	if n == nil {
 		return nil
