@@ -9,8 +9,8 @@
 //
 // It is the real node, with its transactions, tablets, scanners and observers, on an in-memory
 // store. Start only changes its configuration: scans are more frequent, the backoff after
-// failed runs is shorter, and the memtable is smaller, which limits a value to about 1 MiB.
-// Config overrides this.
+// failed runs is shorter, locks expire after 500 ms, there are one scanner and 8 workers, and the
+// memtable is smaller, which limits a value to about 1 MiB. Config overrides this.
 //
 // # Faults
 //

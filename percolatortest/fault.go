@@ -31,9 +31,10 @@ const (
 	// process had died in between. When the notification is found again, a strong observer
 	// does not run again, a weak one does.
 	ClearLost
-	// RunFails calls the observer's function and replaces its result with Err.
+	// RunFails calls the observer's function and returns Err in place of nil or a *PartialError.
+	// A run that fails by itself is no occurrence.
 	RunFails
-	// RunPanics calls the observer's function and then panics.
+	// RunPanics is like RunFails, but panics.
 	RunPanics
 	// TabletUnavailable fails all reads and commits with "unavailable"; clients retry.
 	TabletUnavailable
@@ -86,8 +87,8 @@ type Injection struct {
 	hit map[uint64]bool
 }
 
-// Inject starts injecting a fault. If f.Times is positive and the fault has not occurred by
-// the end of t, t fails.
+// Inject starts injecting a fault. If f.Times is positive and the fault has never occurred when
+// the node is closed, the test that started the node fails.
 func (n *Node) Inject(t testing.TB, f Fault) *Injection {
 	t.Helper()
 	if f.Kind < CommitConflicts || f.Kind > OracleSlow || f.Times < 0 || f.Delay < 0 {

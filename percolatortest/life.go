@@ -43,7 +43,7 @@ func newLife(f *faults) *life {
 	return l
 }
 
-// crash fails all further messages.
+// crash fails all further operations on tablets.
 func (l *life) crash() { l.cancel(errCrashed) }
 
 func (l *life) crashed() bool { return errors.Is(context.Cause(l.ctx), errCrashed) }

@@ -24,7 +24,7 @@ const (
 )
 
 // Node is an in-memory node of a test. Its methods are safe for concurrent use, except
-// Restart and Crash. Methods with a testing.TB fail that test on any error.
+// Restart, RestartWith and Crash. Methods with a testing.TB fail that test on any error.
 type Node struct {
 	cfg     node.Config
 	twice   bool // each hint is sent twice
@@ -103,13 +103,13 @@ func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *N
 	}
 	var err error
 	if n.cfg.Observers, err = n.wrap(register); err != nil {
-		t.Fatalf("percolatortest: %v", err)
+		t.Fatalf("percolatortest: register: %v", err)
 	}
 	n.store, err = store.Open(store.Options{
 		InMemory: true, MemTableSize: n.cfg.Store.MemTableSize, Logger: n.cfg.Logger,
 	})
 	if err != nil {
-		t.Fatalf("percolatortest: %v", err)
+		t.Fatalf("percolatortest: open the store: %v", err)
 	}
 	t.Cleanup(func() { n.close(t) })
 	n.open(t)
@@ -117,13 +117,13 @@ func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *N
 	defer cancel()
 	for _, spec := range o.tables {
 		if err := n.DB().CreateTable(ctx, spec); err != nil {
-			t.Fatalf("percolatortest: %v", err)
+			t.Fatalf("percolatortest: create table %q: %v", spec.Name, err)
 		}
 	}
 	return n
 }
 
-// tune shortens scan intervals and backoffs and reduces workers and memory.
+// tune shortens scan intervals, backoffs and LockTTL, and reduces workers and memory.
 func tune(c *node.Config) {
 	c.Scanners, c.ObserverWorkers, c.Store.MemTableSize = 1, 8, memTable
 	c.LockTTL = 500 * time.Millisecond
@@ -155,13 +155,12 @@ func (n *Node) Restart(t testing.TB) {
 
 // RestartWith restarts the node with the observers that register adds in place of the previous ones, as
 // the deployment of another release of the program does. register may be nil. The state keeps observers
-// that are not registered any more, and their notifications: RunUntilIdle waits for these, unless
-// they are retired.
+// that are not registered any more, and their notifications; RunUntilIdle does not wait for these.
 func (n *Node) RestartWith(t testing.TB, register func(*percolator.Registry)) {
 	t.Helper()
 	observers, err := n.wrap(register)
 	if err != nil {
-		t.Fatalf("percolatortest: %v", err)
+		t.Fatalf("percolatortest: register: %v", err)
 	}
 	n.stop(t)
 	n.cfg.Observers = observers

@@ -13,7 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// RunUntilIdle waits until no notification is left to run. Parked ones do not count.
+// RunUntilIdle waits until no notification is left to run, as percolator.DB's WaitIdle does. Parked
+// ones do not count, nor those of observers that are paused, retired or not registered.
 func (n *Node) RunUntilIdle(t testing.TB) {
 	t.Helper()
 	ctx, cancel := n.callContext()
@@ -112,7 +113,7 @@ func (n *Node) Notifications(t testing.TB, observer string) []Notification {
 	defer cancel()
 	out, err := n.notifications(ctx, observer)
 	if err != nil {
-		t.Fatalf("percolatortest: %v", err)
+		t.Fatalf("percolatortest: read notifications of %q: %v", observer, err)
 	}
 	return out
 }

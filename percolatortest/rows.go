@@ -64,7 +64,7 @@ func (n *Node) Get(t testing.TB, row string, col percolator.Column) (value strin
 	defer cancel()
 	s, err := n.DB().Snapshot(ctx)
 	if err != nil {
-		t.Fatalf("percolatortest: %v", err)
+		t.Fatalf("percolatortest: open a snapshot: %v", err)
 	}
 	defer func() { _ = s.Close() }()
 	v, ok, err := s.Get(ctx, row, col)
@@ -81,7 +81,7 @@ func (n *Node) Column(t testing.TB, col percolator.Column) map[string]string {
 	defer cancel()
 	s, err := n.DB().Snapshot(ctx)
 	if err != nil {
-		t.Fatalf("percolatortest: %v", err)
+		t.Fatalf("percolatortest: open a snapshot: %v", err)
 	}
 	defer func() { _ = s.Close() }()
 	out := map[string]string{}
