@@ -42,13 +42,14 @@ type Config struct {
 }
 
 // Run runs the observers that register registers until ctx ends. addrs are nodes as for
-// percolator.Dial; the worker finds the others itself, and goes on while it reaches any of them.
+// percolator.Dial; the worker finds the others itself. After a node has accepted the worker, Run
+// retries without limit while it reaches none.
 //
-// Run first creates the tables that the cluster lacks. When ctx ends it accepts no further changes,
-// waits for its runs, and returns nil, or an error that names what was still running after
-// DrainTimeout. It returns an error at once if the registration is invalid, if no node answers
-// within 10 s, or if the cluster refuses the worker: for its role, for its grants, or because an
-// observer contradicts one of the cluster.
+// Run first creates the tables and split keys that the cluster lacks. When ctx ends it accepts no
+// further changes, waits for its runs, and returns nil, or an error that names what was still
+// running after DrainTimeout. It returns an error earlier if the registration is invalid, if no
+// node answers within 10 s or accepts the observers within 15 s, or if the cluster refuses the
+// worker: for its role, for its grants, or because an observer contradicts one of the cluster.
 func Run(ctx context.Context, addrs []string, register func(*percolator.Registry), cfg Config) error {
 	registry := percolator.NewRegistry()
 	register(registry)
