@@ -164,7 +164,8 @@ func (w *worker) open() (out []*session) {
 	return out
 }
 
-// opened lists the session, unless its node has one already. If no other session scans, it does.
+// opened lists the session and returns true, unless its node has one already. If no other session
+// scans, this one does.
 func (w *worker) opened(s *session) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

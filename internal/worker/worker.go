@@ -46,7 +46,7 @@ type Transport interface {
 	txn.Transport
 	// OpenWork opens a session with the node at the address.
 	OpenWork(ctx context.Context, addr string) (*rpc.WorkSession, error)
-	// Incarnation identifies the worker among those of its nodes.
+	// Incarnation distinguishes the worker from other workers.
 	Incarnation() uint64
 	// Cluster returns the id of the cluster.
 	Cluster() string
@@ -136,7 +136,8 @@ func (w *worker) start(ctx context.Context, registry *percolator.Registry) error
 	return w.hold(ctx)
 }
 
-// createTables creates the registered tables and those of the observers that do not exist.
+// createTables creates the registered tables and those of the observers that do not exist, and
+// split keys that a registered table lacks.
 func (w *worker) createTables(ctx context.Context, registry *percolator.Registry) error {
 	db := handle.NewDB(w.client)
 	there, err := db.Tables(ctx)
@@ -187,7 +188,8 @@ func (w *worker) hold(ctx context.Context) error {
 	return w.dispatcher.Control(ctx, infos)
 }
 
-// apply puts a node's settings into force, unless newer ones are.
+// apply puts a node's settings into force. If settings of a newer catalogue are in force, it only
+// raises suspect and versions.
 func (w *worker) apply(ctx context.Context, m *pb.WorkSettings) error {
 	w.applying.Lock()
 	defer w.applying.Unlock()
