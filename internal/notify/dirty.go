@@ -6,8 +6,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Dirty is a cell whose observer may have to run, found by a scanner. Finder and dispatcher
-// share Notify; neither changes it.
+// Dirty is a cell whose observer may have to run, found by a scanner or named by a hint. Finder and
+// dispatcher share Notify; neither changes it.
 type Dirty struct {
 	// Cell is the notify cell: the observed cell, or, if the observer has notify entries of its
 	// own, its acknowledgment cell.

@@ -5,7 +5,7 @@
 // Invariants:
 //  1. Done is called exactly once for a cell that was Accepted, and never for another.
 //  2. An acknowledgment is the start timestamp at which the observer last ran, as eight
-//     bytes in big-endian order.
+//     bytes in big-endian order, followed by the observer's version unless that is 0.
 //
 // Dirty cells are kept in memory only: a crash loses those that were found but not run, and
 // the next scan finds them again.
