@@ -2,7 +2,7 @@
 // errors.Is finds; the message is the text without the name of the package that begins it, so
 // that an error that wraps another names the package once, and no text is searched or cut.
 //
-// It keeps nothing; errors are immutable and may be shared.
+// The package has no state; errors are immutable and may be shared.
 package coded
 
 import (
