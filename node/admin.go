@@ -98,8 +98,8 @@ func (n *adminNode) Leaders(ctx context.Context, age time.Duration) ([]*pb.Statu
 	return n.tablets.Get(ctx, age)
 }
 
-// PlacementStatus implements admin.Node. Placement runs on meta's leader: if that is another node, it
-// queries that one. It returns nil if no leader answers.
+// PlacementStatus implements admin.Node. If another node leads meta, where placement runs,
+// PlacementStatus queries that node. It returns nil if no leader answers or placement is off.
 func (n *adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
 	status, leader := n.jobs.PlacementStatus(), n.router.Leader(cluster.MetaTablet)
 	if status == nil && leader != 0 && leader != n.self {

@@ -43,7 +43,7 @@ const (
 	// lookPause is the interval between checks without a wake-up: it bounds the delay after a missed
 	// wake-up.
 	lookPause = time.Second
-	// metaReadTimeout bounds each reading of meta after a change of the members.
+	// metaReadTimeout bounds each reading of meta after a node has appeared.
 	metaReadTimeout = 2 * time.Second
 )
 
@@ -73,8 +73,8 @@ func (c *changes) run(ctx context.Context) {
 }
 
 // compareMembers compares the members with those of the last check. It releases the advisory locks
-// of dead incarnations. When a node appears, it applies the catalogue again: this node may have
-// been partitioned and missed changes.
+// of dead incarnations. When a node appears after the first check, it reads the node table and
+// applies the catalogue again: this node may have been partitioned and missed changes.
 func (c *changes) compareMembers(ctx context.Context) {
 	now := map[uint64]cluster.Member{}
 	for _, m := range c.members.Alive() {

@@ -31,7 +31,8 @@ type failures struct {
 }
 
 const (
-	// maxReopens is the number of panics of a tablet after which it is reopened without a pause.
+	// maxReopens is the number of recent panics of a tablet that each reopen it at once. A further
+	// panic reopens it after a pause.
 	maxReopens = 3
 	// reopenPause is the first pause, maxReopenPause the longest.
 	reopenPause    = time.Minute

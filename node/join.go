@@ -220,8 +220,9 @@ func (n *Node) Failed() <-chan error { return n.failed }
 // before enter, its first user.
 type lateContact struct{ join.Contact }
 
-// bind binds all addresses except HTTP's and records the announced ones. It precedes joining,
-// because a join request carries the addresses, and port 0 is resolved by binding.
+// bind binds the addresses for clients and gossip, chooses the one for other nodes, and records
+// the announced ones. It precedes joining, because a join request carries the addresses, and port
+// 0 is resolved by binding.
 func (e *joining) bind(parts joiningParts) error {
 	var err error
 	if parts.http != "" {
@@ -331,7 +332,7 @@ func (e *joining) serveEarly() error {
 func another(l net.Listener) (net.Listener, error) {
 	f, err := l.(*net.TCPListener).File()
 	if err != nil {
-		return nil, fmt.Errorf("node: two listeners at one address: %w", err)
+		return nil, fmt.Errorf("node: open a second listener at the address for clients: %w", err)
 	}
 	defer f.Close()
 	return net.FileListener(f)

@@ -20,8 +20,8 @@ import (
 
 // localOracle owns this node's oracle, which issues timestamps while this node leads meta, and the
 // judge of its clock. Open's and Close's goroutines start and stop it. Tablets and other nodes
-// request timestamps on any goroutine; before start and after stop it has none. In flight may be
-// checks of the clock, and requests to the meta tablet to confirm its leadership.
+// request timestamps on any goroutine; before start and after stop no oracle runs. In flight may
+// be checks of the clock, and requests to the meta tablet to confirm its leadership.
 type localOracle struct {
 	self      uint64
 	router    *route.Router
@@ -36,9 +36,9 @@ type localOracle struct {
 	soleVoter tablet.SoleVoter
 }
 
-// start starts the oracle. Where meta is not led from here, its requests fail with the
-// leader's name. The end of life cancels judgements of the clock. clock is nil for the
-// system's.
+// start starts the oracle. While this node does not lead meta, requests fail with a NotLeader that
+// has the leader's id, 0 if unknown. The end of life cancels judgements of the clock. clock is nil
+// for the system's.
 func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
 	// The judge is made before the oracle, which asks it before it issues anything.
@@ -90,15 +90,15 @@ func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 	return 0, false
 }
 
-// Confirmed implements oracle.Meta. It succeeds while meta has no other voter, or while its leader
-// on this node holds a lease.
+// Confirmed implements oracle.Meta. It succeeds while meta's replica on this node leads and is the
+// only voter or holds a lease.
 func (l *localOracle) Confirmed() (term, mark uint64, alone, ok bool) {
 	return l.soleVoter.Confirmed()
 }
 
 // Mark implements oracle.Meta. The meta tablet raises its mark, if it leads, and confirms that it
-// does. It calls the callback then once: on the tablet's goroutine, or before it returns if there
-// is no replica here or its queue is full.
+// does. It calls the callback then once: on the tablet's goroutine, or before Mark returns if no
+// replica of meta runs here.
 func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {
@@ -118,7 +118,7 @@ func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err erro
 		case e.GetCode() == pb.Error_CODE_DISK_FULL:
 			then(0, 0, fmt.Errorf("%w: %s", oracle.ErrNoRoom, e.Message))
 		case e != nil:
-			then(0, 0, fmt.Errorf("meta tablet: %s", e.Message))
+			then(0, 0, fmt.Errorf("ask the meta tablet for the oracle's mark: %s", e.Message))
 		default:
 			then(r.Value.GetMark().GetTerm(), r.Value.GetMark().GetMark(), nil)
 		}

@@ -36,7 +36,7 @@ const (
 	// healthTimeout bounds one request to meta; healthPause follows each.
 	healthTimeout = 2 * time.Second
 	healthPause   = time.Second
-	// healthFresh is the age up to which an answer is relied on without another request.
+	// healthFresh is the age up to which a probe relies on an answer without waiting for another.
 	healthFresh = healthPause + healthTimeout/2
 	// healthGrace is the time for which meta may be silent before the node is not ready: an
 	// election takes about 1 s, an overload may take longer.

@@ -71,7 +71,7 @@ type Node struct {
 	cfg     Config
 	parts   nodeparts.Parts
 	started time.Time
-	life    context.Context // ends when Close begins
+	life    context.Context // ends when Close has drained the node
 	end     context.CancelFunc
 
 	store     *store.Store
@@ -250,7 +250,7 @@ func (n *Node) clientConfig() txn.Config {
 }
 
 // findMeta reads the tablet map and waits until meta answers or ctx ends: without meta there are no
-// timestamps. It does not wait for other tablets.
+// timestamps. It does not wait for other tablets. Any error but a timeout ends the wait.
 func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, metaAttempt)
@@ -342,8 +342,8 @@ func (n *Node) openParts() {
 	})
 }
 
-// startBackground starts the node's own goroutines, except that of registration, after meta has
-// answered.
+// startBackground starts the node's own goroutines, except runLiveness, registration and the window
+// of telemetry, after meta has answered.
 func (n *Node) startBackground() {
 	n.background.start(n.noteRecovery)
 	changes := &changes{
@@ -393,8 +393,8 @@ func workerOf(id join.Identity) mvcc.Worker {
 // all of them end with the node.
 func (n *Node) DB() *percolator.DB { return handle.NewDB(n.client) }
 
-// Close drains the node until ctx ends, then stops it and joins its goroutines. A second call returns
-// nil at once, also while the first is running.
+// Close drains the node, at most until ctx ends, then stops it and joins its goroutines. A second
+// call returns nil at once, also while the first is running.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	again := n.closed
@@ -408,8 +408,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return errors.Join(err, n.stop())
 }
 
-// Drain transfers leaderships, refuses new remote work, and waits for running observers and for
-// secondaries to be committed.
+// Drain transfers leaderships, refuses new remote work for good, ends the jobs, and waits, at most
+// until ctx ends, for running observers and for secondaries to be committed.
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
 	if n.joining != nil {

@@ -188,7 +188,8 @@ var _ peer.Handler = (*peerHandler)(nil)
 // that they cannot use yet.
 func (h *peerHandler) Raft(m *wire.RaftMessage) { h.tablets.replicas.Deliver(m) }
 
-// Request implements peer.Handler. reply is called once, perhaps before Request returns.
+// Request implements peer.Handler. reply is called once, perhaps before Request returns, or never
+// for a request that is queued while the node stops.
 func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerRequest,
 	reply func(*wire.PeerResponse)) {
 	select {
@@ -337,7 +338,7 @@ func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest,
 	release := len(req.GetTry()) == 0
 	err := l.Port().Tell(req, deadline, release, func(r actorkit.Result[*wire.LockdResponse]) {
 		if r.Err != nil {
-			reply(refused(pb.Error_CODE_UNAVAILABLE, "%v", r.Err))
+			reply(refused(pb.Error_CODE_UNAVAILABLE, "lockd: %v", r.Err))
 			return
 		}
 		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Lockd{Lockd: r.Value}})

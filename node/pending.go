@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// pendingPage is the number of timers or notifications in one answer.
+// pendingPage is the maximum number of timers, or of notifications of one observer, in an answer.
 const pendingPage = 1024
 
 // SetTimers implements admin.Node.

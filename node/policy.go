@@ -58,7 +58,7 @@ func policyOf(cfg Config) *pb.Policy {
 	return policy.Complete(p)
 }
 
-// checkDeadlines returns an error if an observer's deadline exceeds the history retention: its
+// checkDeadlines returns an error if an observer's deadline is not below the history retention: its
 // snapshot could be collected during the run (design section 4, "Bounded history").
 func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) error {
 	var errs []error
@@ -73,7 +73,8 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 }
 
 // checkFounder returns the error that policy.Open would return later, so that the node does not found
-// a cluster whose policy does not allow its own observers to run.
+// a cluster whose policy does not allow its own observers to run. It returns nil if the node cannot
+// found one.
 func checkFounder(policy *cluster.PolicyView, self join.Identity, cfg Config) error {
 	if !self.Fresh() || (len(cfg.Join) > 0 && cfg.Expect <= 1) {
 		return nil // its cluster has a policy

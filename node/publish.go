@@ -26,7 +26,7 @@ type publisher struct {
 type holding struct{ replicas, leaders int }
 
 const (
-	// loadPause is the longest time between two announcements of the load.
+	// loadPause is the time after which the load is announced again.
 	loadPause = 5 * time.Second
 	// holdingPause is the least time between two announcements of changed holdings, such as during a
 	// drain.
@@ -43,8 +43,8 @@ func publish(members cluster.Members, change func(m *cluster.Member)) {
 	}
 }
 
-// publish announces whether this node leads meta, at once on a change; its holdings, within
-// holdingPause of a change; and its load every loadPause. leadsMeta is a term, or 0.
+// publish announces whether this node leads meta, at once on a change; its holdings, on a change
+// but at most once per holdingPause; and its load every loadPause. leadsMeta is a term, or 0.
 func (p *publisher) publish(ctx context.Context, leadsMeta uint64) {
 	holding := p.tablets.holding()
 	if !p.due(time.Now(), leadsMeta, holding) {

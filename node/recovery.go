@@ -11,8 +11,9 @@ import (
 // recoveryPause is the time between two attempts to reach meta.
 const recoveryPause = time.Second
 
-// noteRecovery records in meta the recovery that was applied to this node's directory, and writes
-// it to the audit log, once. It retries until meta has answered or ctx ends.
+// noteRecovery records in meta the recovery that was applied to this node's directory, if any, and
+// writes it to the audit log. It repeats both, also after a crash, until the directory's record
+// says that they are done, or ctx ends.
 func (n *Node) noteRecovery(ctx context.Context) {
 	r := n.joining.self.Recovery()
 	if r.Plan == "" || r.Noted {

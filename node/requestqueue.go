@@ -17,7 +17,8 @@ import (
 // be added before it runs.
 type requestQueue chan peerRequest
 
-// peerRequest is another node's request. reply is called once.
+// peerRequest is another node's request. reply is called once, or never if the request was added
+// after refuse.
 type peerRequest struct {
 	deadline time.Time
 	req      *wire.PeerRequest

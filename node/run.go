@@ -6,10 +6,10 @@ import (
 )
 
 // Run opens a node, serves until ctx ends, drains the node for at most cfg.DrainTimeout and
-// closes it. It returns nil if ctx ends, also before the node serves. Errors: that of Open;
-// one that wraps context.DeadlineExceeded if the drain takes longer, in which case the node is
-// closed nevertheless; and the reason for which the node stopped itself, such as a second process
-// with its identity. Use Open to get the node's DB.
+// closes it. It returns nil if ctx ends, also before the node serves, and closing succeeds. Errors:
+// that of Open; those of closing, which wrap context.DeadlineExceeded if the drain takes longer
+// (the node is closed nevertheless); and the reason for which the node stopped itself, such as a
+// second process with its identity. Use Open to get the node's DB.
 //
 // Run does not set the runtime's memory limit; app.Main does.
 func Run(ctx context.Context, cfg Config) error {

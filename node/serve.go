@@ -52,7 +52,7 @@ func (n *Node) openHTTP() (err error) {
 	}
 	if n.cfg.Pprof && !config.IsLoopback(addr) {
 		n.cfg.Logger.Warn("profiles are served to anyone who can reach the HTTP listener, which "+
-			"is not on a loopback address", "http", addr)
+			"is not on a loopback address, unless the policy sets http-login", "http", addr)
 	}
 	pages := console.New(console.Config{
 		Logger: n.cfg.Logger, Addr: addr, Login: n.cfg.HTTPLogin, Files: n.certs.files, Now: n.now,
@@ -90,8 +90,9 @@ func (n *Node) openHTTP() (err error) {
 	return nil
 }
 
-// httpHosts returns the host names that HTTP accepts. It refuses requests for others, so that web
-// pages cannot reach the node by a DNS name of their own (DNS rebinding).
+// httpHosts returns the hosts, with or without ports, that HTTP and the gateway's events accept in
+// addition to localhost and IP addresses. They refuse requests for others, so that web pages cannot
+// reach the node by a DNS name of their own (DNS rebinding).
 func httpHosts(cfg Config, files *certs.Files) []string {
 	own := []string{cfg.Listen, cfg.Advertise, cfg.HTTPAddr()}
 	if files != nil {

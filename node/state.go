@@ -16,10 +16,10 @@ type State struct {
 	Started   time.Time
 	LeadsMeta bool
 	Tablets   []TabletState // with a replica on the node
-	DiskFree  uint64        // bytes
-	DiskUsed  uint64        // bytes, of the node's directory
-	// WriteBlocked is the reason for which the node refuses writes, and Failed the reason for which
-	// replicas of it do not serve; "" if they do.
+	DiskFree  uint64        // bytes; 0 for a store in memory
+	DiskUsed  uint64        // bytes, of the node's directory; 0 for a store in memory
+	// WriteBlocked is the reason for which the node refuses writes, "" if it accepts them. Failed
+	// is the reason for which its store or some of its replicas do not serve, "" if all do.
 	WriteBlocked, Failed string
 }
 

@@ -416,7 +416,8 @@ func (t *tablets) Deliver(id uint64, m *wire.RaftMessage) {
 	}
 }
 
-// Reread implements replicas.Owner. It refreshes the router from meta and returns its lookup.
+// Reread implements replicas.Owner. It refreshes the router from meta and returns the router's
+// lookup of the newest descriptor of a tablet.
 func (t *tablets) Reread(ctx context.Context) (func(*pb.TabletDescriptor) *pb.TabletDescriptor, error) {
 	if err := t.router.Refresh(ctx); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ const (
 	// maxRoots bounds the traces that begin on this node per second. A span costs a few microseconds,
 	// and 1 % of the reads of a busy node are thousands per second.
 	maxRoots = 200
-	// spanTimeout bounds the sending of one batch, and the end.
+	// spanTimeout bounds the sending of one batch, and of all queued spans at the end.
 	spanTimeout = 5 * time.Second
 )
 
@@ -82,7 +82,7 @@ func (s spans) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), spanTimeout)
 	defer cancel()
-	_ = s.provider.Shutdown(ctx) // the exporter has said what there is to say
+	_ = s.provider.Shutdown(ctx) // the exporter logs failures
 }
 
 // spanExporter logs once when spans are lost and once when export recovers. The SDK would print
@@ -93,7 +93,7 @@ type spanExporter struct {
 	failed atomic.Bool
 }
 
-// ExportSpans implements trace.SpanExporter.
+// ExportSpans implements trace.SpanExporter. It returns nil also if spans are lost.
 func (e *spanExporter) ExportSpans(ctx context.Context, list []trace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, list)
 	switch lost := err != nil; {

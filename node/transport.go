@@ -75,8 +75,8 @@ func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) 
 	return t.observers.StatesEverywhere(ctx)
 }
 
-// HoldHistory implements txn.Transport. The answer contains the policy's history retention, which
-// applies without a hold.
+// HoldHistory implements txn.Transport. The answer, except to a request about a subscription,
+// contains the policy's history retention, which applies without a hold.
 func (t *transport) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	now, err := t.client.Timestamp(ctx)
@@ -97,7 +97,8 @@ func (t *transport) HoldHistory(ctx context.Context,
 // AdminConn implements txn.Transport.
 func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.admin) }
 
-// CreateTable implements txn.Transport. Before it returns, all nodes that answer have linked their
+// CreateTable implements txn.Transport. It returns early while splits are pending, and the caller
+// repeats the request. Before the last request returns, all nodes that answer have linked their
 // observers of the table's name to it. The node reports the creation of tablets as a job.
 func (t *transport) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	if len(req.SplitKeys) > 0 {
