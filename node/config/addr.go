@@ -18,7 +18,7 @@ const (
 )
 
 // HTTPAddr returns the address of the HTTP listener, with AutoHTTP resolved; empty means none.
-// With Certs the derived address is a loopback one unless InsecureHTTP is set: HTTP is plain text.
+// With Certs the derived address is a loopback one unless InsecureHTTP is set, also with HTTPTLS.
 func (c *Config) HTTPAddr() string {
 	addr := c.besideListen(c.HTTP, httpOffset)
 	if _, port, err := net.SplitHostPort(addr); err == nil && c.HTTP == AutoHTTP && c.Certs != "" &&
@@ -99,7 +99,7 @@ func (c *Config) AdvertisedAddr(bound string, listen bool) (string, error) {
 func ownAddress() (net.IP, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("config: addresses of this machine: %w", err)
+		return nil, fmt.Errorf("config: list the addresses of this machine: %w", err)
 	}
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {

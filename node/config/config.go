@@ -28,9 +28,9 @@ type Config struct {
 	// Dir. Dir and LogDir belong together: a restart needs both. To move the log, stop the node, move
 	// the directory's files and set the new path.
 	LogDir string
-	// Listen is the host:port of the gRPC listener for remote clients. With port 0 every listener
-	// picks a free port. If empty, the node serves its own process only, and HTTP must not be
-	// AutoHTTP.
+	// Listen is the host:port of the gRPC listener for remote clients. With port 0 it and the
+	// listeners with AutoPort pick free ports. If empty, the node serves its own process only, and
+	// HTTP must not be AutoHTTP.
 	Listen string
 	// Advertise is the host:port announced to clients and other nodes; default: the bound address.
 	// Its host is also announced for the other listeners, each with its own port.
@@ -121,11 +121,12 @@ type Config struct {
 	// LockTTL is the lifetime of a transaction's locks after its last heartbeat, by oracle time;
 	// default 10 s.
 	LockTTL time.Duration
-	// DrainTimeout bounds Drain's wait for observers and background commits.
+	// DrainTimeout bounds the drain by node.Run and by the command line; that by a call of
+	// Node.Close or Node.Drain ends with the call's context. Default 30 s.
 	DrainTimeout time.Duration
-	// MaxClockAhead limits the lead of this node's clock over the median of all nodes while it
-	// issues timestamps; beyond it the node transfers meta's leadership if another node can take it
-	// (design section 6). A fresh node whose clock differs by more in either direction neither
+	// MaxClockAhead limits the lead of this node's clock over the median of the other nodes' while
+	// it issues timestamps; beyond it the node transfers meta's leadership if another node can take
+	// it (design section 6). A fresh node whose clock differs by more in either direction neither
 	// joins nor founds a cluster. A few seconds suffice: synchronised clocks differ by
 	// milliseconds.
 	MaxClockAhead time.Duration
@@ -139,9 +140,9 @@ type Config struct {
 	Placement Placement
 	// Snapshots limits the snapshots sent to other nodes.
 	Snapshots Snapshots
-	// Memory is the memory budget of the process in bytes. The store's caches are sized from it, and
-	// the command line sets Go's memory limit to a part of it. Default: the cgroup's limit, or the
-	// machine's memory.
+	// Memory is the memory budget of the process in bytes, at least 256 MiB. The store's caches are
+	// sized from it, and the command line sets Go's memory limit to a part of it. Default: the
+	// cgroup's limit, or the machine's memory.
 	Memory uint64
 	// Store configures the embedded store.
 	Store Store
@@ -193,7 +194,7 @@ type Splits struct {
 // the defaults of actors/placement.
 type Placement struct {
 	// GoneAfter is the downtime after which a node's replicas are recreated on other nodes; default
-	// 5 min.
+	// 5 min. Like ForgetAfter it sets the policy of a new cluster, see Config.Given.
 	GoneAfter time.Duration
 	// ForgetAfter is the downtime after which the record of a node without replicas is removed; its
 	// directory cannot rejoin after that. Default 24 h.
@@ -216,7 +217,8 @@ type Collection struct {
 	// ForceAfter is the time for which collection waits for a live transaction older than History
 	// before it rolls it back; default History, at most 1 min.
 	ForceAfter time.Duration
-	// MaxHold is the age up to which an open snapshot prevents collection; default ten times History.
+	// MaxHold is the age up to which an open snapshot or a backup's hold prevents collection;
+	// default ten times History. Like Off it sets the policy of a new cluster, see Config.Given.
 	MaxHold time.Duration
 	// Off disables collection: the store grows with every write.
 	Off bool

@@ -241,7 +241,8 @@ func (c *Config) checkCluster(k *checker) {
 	}
 }
 
-// strangeHost reports whether the host contains a colon but is not an IPv6 address.
+// strangeHost reports whether addr is not host:port, or its host contains a colon but is not an
+// IPv6 address.
 func strangeHost(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err == nil && strings.Contains(host, ":") {
