@@ -2,9 +2,10 @@
 // who have logged in act (package httpd serves the pages).
 //
 // Invariants:
-//  1. Rows, keys and values are shown to people who have logged in only; without certificates
-//     also on a loopback address.
-//  2. Rows of a table with grants are not shown at all: the answers are the same for everybody.
+//  1. Rows, keys and values are shown to people who have logged in only; by a node without
+//     certificates on a loopback address, to everyone.
+//  2. A node with certificates does not show rows of a table with grants at all: the answers are
+//     the same for everybody.
 //  3. A revoked certificate or token is refused at once.
 //
 // Called by: package httpd on goroutines of requests, from before the node serves. It keeps

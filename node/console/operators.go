@@ -175,8 +175,9 @@ func (c *Console) Act(ctx context.Context, who httpd.User, from, method string,
 	return asRefusal(err)
 }
 
-// asRefusal converts the error of a call for HTTP: a bad request to a 4xx status, a retryable error
-// to 503, with the error's text. The page displays it as text.
+// asRefusal converts the error of a call for HTTP, with its text, which the page displays: a
+// missing permission to status 403, an error that is retryable or no *txn.ServerError to 503, any
+// other to 400.
 func asRefusal(err error) error {
 	var refused *txn.ServerError
 	switch {

@@ -160,8 +160,9 @@ var commands = inspect.Commands{Program: "percolator"}
 // traceLimit bounds the steps of a trace, traceDepth the consecutive runs.
 const traceLimit, traceDepth = 100, 16
 
-// trace returns the chain of a row's newest change. Parameters: table, row, column, at. The answer
-// reports truncation: after traceLimit steps, at traceDepth, or in rows with too many cells.
+// trace returns the chain of the newest change of a row, or of its column, at or before the
+// timestamp at. Parameters: table, row, column, at. The answer reports truncation: after traceLimit
+// steps, at traceDepth, or in rows with too many cells.
 func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
