@@ -7,10 +7,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// crashHorizon is a timestamp. A process that has died since, perhaps because of it, may
-// have been running an observer for a change up to that timestamp; so the dispatcher runs
-// observers for such changes with care. The process is this node's previous one, or
-// another node's.
+// crashHorizon is the time at which this node last learned that a process had died. That process
+// may have died of running an observer for a change up to this timestamp; so the dispatcher runs
+// observers for such changes with care. The process is this node's previous one, another node's or
+// a worker's.
 //
 // The timestamp only grows. It is safe for concurrent use: the worker of changes advances
 // it, the dispatcher reads it.

@@ -39,7 +39,7 @@ type Config struct {
 	// Self is the identity of the node, Worker its name in the catalogue.
 	Self   join.Identity
 	Worker mvcc.Worker
-	// Life ends when the node begins to close. It bounds questions of the metrics.
+	// Life ends when a closing node has been drained. It bounds questions of the metrics.
 	Life   context.Context
 	System *actor.ActorSystem
 	Client *txn.Client
@@ -161,7 +161,7 @@ func (h *Host) ApplyCatalogue(ctx context.Context) error {
 	return h.applyCatalogueLocked(ctx)
 }
 
-// applyCatalogueLocked is the part of applyCatalogue for which the caller holds the
+// applyCatalogueLocked is the part of ApplyCatalogue for which the caller holds the
 // token of applying.
 func (h *Host) applyCatalogueLocked(ctx context.Context) error {
 	c, err := h.cfg.Catalogue.Catalogue(ctx)
@@ -184,8 +184,8 @@ func (h *Host) applyCatalogueLocked(ctx context.Context) error {
 
 // forgotten returns, as retired, those of the observers that have no entry in the
 // catalogue although their table is still there: they were retired, and their entry was
-// removed before this node read it. One that start could not enter in time is returned
-// too, until it is entered: no tablet notifies anybody of its column before that.
+// removed before this node read it. One that Start could not enter has no table yet, and is
+// left out: no tablet notifies anybody of its column before it is entered.
 func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.ObserverInfo {
 	var out []*pb.ObserverInfo
 	for _, o := range registered {

@@ -171,7 +171,7 @@ func named(name string) func(percolator.TableSpec) bool {
 	return func(t percolator.TableSpec) bool { return t.Name == name }
 }
 
-// note records the outcome of an attempt, and logs it.
+// note records the outcome of an attempt, and logs a failure, or the first success after one.
 func (r *registration) note(err error) {
 	r.mu.Lock()
 	before := r.pending

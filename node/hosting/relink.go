@@ -16,8 +16,9 @@ import (
 
 // A program observes a table by its name; tablets and scanners know it by its id. A table that
 // is dropped and re-created has another id, and its observers have left the catalogue with the
-// old one. Every node registers its observers again before CreateTable returns, so that no
-// later change is missed.
+// old one. Every live node that answers within relinkTimeout registers its observers again before
+// CreateTable returns, so that no later change is missed; the others do so within about
+// relinkPause.
 
 const (
 	// relinkTimeout bounds CreateTable's wait for live nodes, and one check of WatchTables.

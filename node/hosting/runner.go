@@ -221,8 +221,8 @@ func (h *Host) NoteCrash() {
 	}
 }
 
-// Stop waits for the runs that are under way, as far as ctx allows. Scanners end first,
-// so that nothing more is submitted.
+// stop stops the scanners and then the dispatcher, so that nothing more is submitted, and waits for
+// the runs that are under way, as far as ctx allows.
 func (x *runner) stop(ctx context.Context) error {
 	var errs []error
 	if s := x.scanners.Load(); s != nil {

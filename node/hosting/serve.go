@@ -33,9 +33,10 @@ const (
 	maxWorkObservers = 1024
 )
 
-// Serve serves the session of a worker until ctx or the session ends, and returns the reason. may
-// reports why the worker may not observe a table. Its goroutine handles the worker's messages; two
-// others read and write the stream, and end when the caller has returned from the stream's handler.
+// Serve serves the session of a worker until ctx or the session ends, and returns the reason, nil
+// if the worker has left. may reports why the worker may not observe a table. Serve's goroutine
+// handles the worker's messages; two others read and write the stream, and end when the caller has
+// returned from the stream's handler.
 func (h *Host) Serve(ctx context.Context, stream WorkStream, may func(table uint32) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -273,7 +273,7 @@ func (s *session) tell(m *pb.WorkResponse) {
 	})
 }
 
-// numbered returns the next number, and a function that forgets what waits for it.
+// numbered returns the next number of a message, and calls note with it under mu.
 func (s *session) numbered(note func(number uint64)) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -360,7 +360,8 @@ func (h *Host) withSuspect(m *pb.WorkSettings) *pb.WorkSettings {
 	return out
 }
 
-// targetsOf returns what the session's scanners look for.
+// targetsOf returns what the session's scanners look for, the columns whose observers are paused or
+// retired, and the observers' entries. It links the session's observers to those entries.
 func (s *session) targetsOf(c *pb.Catalogue) (out []notify.Target, held map[notify.Target]bool,
 	infos []*pb.ObserverInfo) {
 	held = map[notify.Target]bool{}

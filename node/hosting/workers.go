@@ -33,7 +33,7 @@ const (
 	// restart does not look like the end of an observer.
 	workerLease = 10 * time.Second
 	// deadFor is how long a node remembers that a worker has died, and maxDead of how many: longer
-	// than the locks of a worker last.
+	// than the locks of a worker last with the default LockTTL.
 	deadFor = time.Minute
 	maxDead = 4096
 )
@@ -148,9 +148,9 @@ func (w *workers) names() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// count adds what a worker has done between two reports to runs, which goes on rising when a worker
-// ends, or reports to another node. The first report, without last, begins: another node may have
-// counted what it contains.
+// count adds what a worker has done between two reports to runs, which do not fall when a worker
+// ends, or reports to another node. The first report, for which last is nil, adds nothing: another
+// node may have counted what it contains. Observers beyond maxWorkObservers are not counted.
 func (w *workers) count(last *[]*pb.ObserverStatus, own []*pb.ObserverStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,9 +193,9 @@ func (h *Host) WorkerRuns() (runs []*pb.ObserverStatus, reporting int) {
 	return runs, reporting
 }
 
-// WorkerDead reports whether a worker that had a session with this node has died. A worker that is
-// alive but cut off from this node counts as dead: its transactions are then rolled back, and its
-// runs repeat.
+// WorkerDead reports whether a worker that had a session with this node has died within deadFor. A
+// worker that is alive but cut off from this node counts as dead: its transactions are then rolled
+// back, and its runs repeat.
 func (h *Host) WorkerDead(w mvcc.Worker) bool {
 	h.workers.mu.Lock()
 	defer h.workers.mu.Unlock()
