@@ -32,7 +32,8 @@ func (l *Jobs) startSplitter() error {
 }
 
 // startMerger starts the job that merges tablets. If the policy forbids splits, or the cluster's
-// version merges, it only finishes merges that were begun. The rest is as with the splitter.
+// version merges, it only finishes merges that were begun. The job is content with answers a
+// quarter of its interval old.
 func (l *Jobs) startMerger() error {
 	tune, p := l.cfg.Node.Splits, l.policy
 	interval := cmp.Or(tune.Interval, merger.DefaultInterval)

@@ -87,7 +87,7 @@ type recentStatuses struct {
 	age time.Duration
 }
 
-// Leaders implements splitter.Overview and collector.Overview.
+// Leaders implements the Overview of the splitter, the merger and the collector.
 func (r recentStatuses) Leaders(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return r.Get(ctx, r.age)
 }
