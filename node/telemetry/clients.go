@@ -16,7 +16,8 @@ import (
 // operations on tablets rather than transactions. An operation is timed from when a worker
 // takes it until its answer is queued; waiting for a worker and the network are not included.
 var clientTable = table[rpc.ServerStats]{
-	gauge("client_connections", "Connections to the address for clients, including other nodes'.",
+	gauge("client_connections",
+		"Connections to the address for clients, including other nodes', and to the gateway.",
 		func(s rpc.ServerStats) int64 { return s.Connections }),
 	counter("client_connections_total", "Connections accepted.",
 		func(s rpc.ServerStats) uint64 { return s.Accepted }),
@@ -31,7 +32,8 @@ var (
 	clientOperation = histogram("client_operation_seconds",
 		"Time of an operation of a remote client on this node.", the[metrics.Histogram], "operation")
 	clientErrors = counter("client_errors_total",
-		"Operations of remote clients answered by an error.", the[uint64], "code")
+		"Operations of remote clients answered by an error, but not those refused by a rate.",
+		the[uint64], "code")
 )
 
 // The gateway. Its callers' operations count as those of remote clients too.

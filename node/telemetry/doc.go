@@ -4,7 +4,8 @@
 // row for each metric of one source: its name, its help and how to read it.
 //
 // Invariants:
-//  1. Reading sends no message to an actor, but for the statuses of tablets (ADR 0033).
+//  1. Reading sends no message to an actor, but for the statuses of tablets (ADR 0033), what waits
+//     for observers, and the observers that are linked.
 //  2. No series has a label of unbounded values.
 //
 // Called by: package node on goroutines of scrapes, of the console and of other nodes'

@@ -31,7 +31,8 @@ var historyTable = table[history]{
 		"Age of the safepoint below which history is collected, the oldest of all tablets; 0 before the first.",
 		func(h history) float64 { return h.safepoint.Seconds() }),
 	gauge("history_blocked",
-		"1 while the bound or its confirmation cannot advance. Only the node that leads meta exports 1.",
+		"1 while the bound or its confirmation cannot advance. Only the node that leads meta exports 1; "+
+			"while collection is off, every node does.",
 		func(h history) float64 {
 			return oneIf(h.GetBlockedBy() != "" && h.GetBlockedBy() != LeaderKnows)
 		}),
@@ -69,11 +70,14 @@ var placementTable = table[placement]{
 		func(p placement) uint32 { return p.Orders }),
 	gauge("placement_blocked", "Changes that cannot continue.",
 		func(p placement) int { return len(p.Blocked) }),
-	counter("placement_moves_total", "Replicas moved or added since this node leads meta.",
+	counter("placement_moves_total",
+		"Replicas moved or added since this node leads meta, or since the policy changed.",
 		func(p placement) uint64 { return p.Moves }),
-	counter("placement_transfers_total", "Leaders moved since this node leads meta.",
+	counter("placement_transfers_total",
+		"Leaders moved since this node leads meta, or since the policy changed.",
 		func(p placement) uint64 { return p.Transfers }),
-	counter("placement_failures_total", "Turns of placement that failed since this node leads meta.",
+	counter("placement_failures_total",
+		"Turns of placement that failed since this node leads meta, or since the policy changed.",
 		func(p placement) uint64 { return p.Failures }),
 }
 

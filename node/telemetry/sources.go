@@ -95,6 +95,6 @@ type Jobs interface {
 	Expiry() *pb.ExpiryStatus
 	// Schedules returns the schedules of backups; nil if the archiver does not run here.
 	Schedules() []*pb.BackupSchedule
-	// Offsets returns the offsets of the nodes' clocks at placement's last poll.
+	// Offsets returns the offsets of the nodes' clocks as placement has last measured each.
 	Offsets() map[uint64]time.Duration
 }
