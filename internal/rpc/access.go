@@ -33,7 +33,7 @@ type access struct {
 	// Reader suffices. If asks is nil, every request requires role.
 	asks func(req any) bool
 	// audited calls are written to the audit log although writers may make them. quiet calls
-	// require an operator but are logged only if refused, because they are frequent.
+	// require more than Writer but are logged only if refused, because they are frequent.
 	audited, quiet bool
 }
 
@@ -105,7 +105,8 @@ func asksBackfill(req any) bool {
 	return ok && r.Action == pb.BackfillRequest_ACTION_READ
 }
 
-// asksHold reports true: ending a hold requires the token of its creation.
+// asksHold reports true unless the request ends a hold without the token of its creation, which
+// only an operator may do.
 func asksHold(req any) bool {
 	r, ok := req.(*pb.HoldBackupRequest)
 	return ok && !slices.ContainsFunc(r.GetRelease(), func(h *pb.BackupHold) bool {

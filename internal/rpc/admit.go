@@ -79,7 +79,7 @@ func (a *admission) request(req *pb.TabletRequest) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_ResolveLock:
 		// The tablet trusts a caller that resolves an acknowledgment's lock as committed, so
-		// only nodes may do it; their sweepers do.
+		// only nodes, whose sweepers do it, and workers may.
 		if op.ResolveLock.GetCommitTs() != 0 {
 			a.cells(wire.AccessChange, s.Cells...)
 		}

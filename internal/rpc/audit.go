@@ -197,8 +197,8 @@ func scalars(m protoreflect.Message, depth int) (out []slog.Attr) {
 	return out
 }
 
-// auditable sanitizes an external text for the log in any format: it truncates it and removes
-// terminal control characters.
+// auditable sanitizes an external text for the log in any format: it truncates it and escapes
+// characters that are not printable.
 func auditable(s string) string {
 	if len(s) > maxAudited {
 		s = s[:maxAudited] + "…"

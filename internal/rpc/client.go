@@ -45,8 +45,9 @@ type Client struct {
 var _ txn.Transport = (*Client)(nil)
 
 // Dial connects to the addresses, each a host:port, and returns a Transport as soon as one has
-// answered. If ctx ends first, or after DialTimeout, it returns an error that wraps
-// txn.ErrUnavailable.
+// answered. It returns an error that wraps txn.ErrUnavailable if ctx or DialTimeout ends first or,
+// without AwaitStart, if all addresses have refused connections for allRefusedAfter. A node's
+// refusal of the client is returned at once.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error) {
 	return dial(ctx, addrs, cfg, nil)
 }

@@ -113,7 +113,8 @@ type clientAddr struct {
 	conn *clientConn
 }
 
-// connection returns the connection of the call, or nil if Serve has not accepted it.
+// connection returns the connection of the call, or nil if Limit, Listen and Serve have not
+// accepted it.
 func connection(ctx context.Context) *clientConn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(clientAddr); ok {

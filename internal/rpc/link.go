@@ -97,9 +97,9 @@ func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *l
 }
 
 // send queues the operation and waits for its answer, with the address of the tablet's leader if
-// the answer names one, or for the end of ctx. The error wraps
-// txn.ErrNotSent exactly if the operation did not leave this process, and also a
-// txn.OverloadedError if the queue is full.
+// the answer names one, or for the end of ctx. The error wraps txn.ErrNotSent exactly if the
+// operation did not leave this process, or the server refused the connection and has not started
+// it, and also a txn.OverloadedError if the queue is full.
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (resp *pb.TabletResponse,
 	leader string, err error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {

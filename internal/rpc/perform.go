@@ -250,9 +250,10 @@ func failed(code pb.Error_Code, message string) *pb.TabletResponse {
 // reserved for it. A retry reports the others.
 const maxLockBytes = 16 << 10
 
-// fit shortens an answer that is too large for a message and returns it with its size in
-// bytes. The client requests the rest of a read of many cells or of a mutation that
-// encountered many locks. Responses are immutable, so a shortened one is a new message.
+// fit returns an answer with its size in bytes. It shortens a read of many cells to maxGetBytes
+// and the locks that a mutation encountered to maxLockBytes: the client requests the rest. Any
+// other answer above MaxOperation becomes an error. Responses are immutable, so a shortened one is
+// a new message.
 func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
 	size := proto.Size(resp)
 	results, m := resp.GetGet().GetResults(), resp.GetMutation()

@@ -333,7 +333,7 @@ func (h visibilityFilter) grants(all []*pb.Grant) []*pb.Grant {
 	return slices.DeleteFunc(all, func(g *pb.Grant) bool { return h.has(mvcc.TableID(g.Table)) })
 }
 
-// refuseTable returns an error unless the caller has a grant with the role for the table.
+// refuseTable returns an error if the table has grants but none with the role for the caller.
 func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.Role) *pb.Error {
 	tables, at := g.now()
 	t, ok := tables[table]
