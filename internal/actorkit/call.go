@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/tracing"
 )
 
-// Errors of Ask and Tell. A request that failed with ErrOverloaded, or with ErrStopped from
-// Tell, has not been handled. ErrStopped from Ask means that the actor ended before it
-// answered; the outcome is unknown.
+// Errors of Ask and Tell. A request that failed with ErrOverloaded has not been handled.
+// ErrStopped, which Ask returns and Tell passes to its callback, means that the actor ended before
+// it answered; the outcome is unknown.
 var (
 	ErrOverloaded = errors.New("actorkit: queue limit reached")
 	ErrStopped    = errors.New("actorkit: actor stopped")
@@ -109,9 +109,9 @@ func (p *Port[Q, A]) PID() *actor.PID { return p.pid }
 // Queued returns the number of unanswered calls, excluding those that bypass the limit.
 func (p *Port[Q, A]) Queued() int { return int(p.queued.Load()) }
 
-// Tell sends the request and returns. The callback then is called exactly once with the answer, on
-// the goroutine that answers; it must not block. If Tell returns an error the request was not sent
-// and then is not called.
+// Tell sends the request and returns. Its callback is called exactly once with the answer, on the
+// goroutine that answers, and must not block. If Tell returns an error, which is ErrOverloaded, the
+// request was not sent and the callback is not called.
 func (p *Port[Q, A]) Tell(req Q, deadline time.Time, bypass bool, then func(Result[A])) error {
 	c := &Call[Q, A]{Req: req, Deadline: deadline, Bypass: bypass, then: then}
 	return p.send(c)
