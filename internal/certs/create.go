@@ -115,7 +115,7 @@ func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName,
 	keyName string) (Created, error) {
 	r = r.withDefaults(LeafLifetime)
 	if r.Name == "" || strings.ContainsAny(r.Name, "/?#% \t\n") {
-		return Created{}, fmt.Errorf("%w: invalid name %q: it must not contain blanks or / ? # %%",
+		return Created{}, fmt.Errorf("%w: invalid name %q: it must not be empty or contain blanks or / ? # %%",
 			ErrFiles, r.Name)
 	}
 	ca, signer, err := loadCA(r.CA, r.Now)
@@ -186,7 +186,7 @@ func isDNSName(name string) bool {
 	return true
 }
 
-// alongside adds the cluster's shared files, unless Dir already contains them.
+// alongside adds the cluster's shared files, unless Dir already contains the same ones.
 func (r Request) alongside(files []file, shared []string) ([]file, error) {
 	if same(r.CA, r.Dir) {
 		return files, nil

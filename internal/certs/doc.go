@@ -16,7 +16,8 @@
 //  1. A listener accepts only holders of a certificate that the authority has signed and not revoked
 //     and that has an accepted role. On the listener for clients the server checks revocation, per
 //     call, to report it to the client (Files.Clients).
-//  2. Keys are readable only by their owner, and are never overwritten without Request.Force.
+//  2. Keys are readable only by their owner, and are never overwritten without Request.Force,
+//     except gossip.keys by RotateGossipKey.
 //  3. Certificates that expire within 30 days are logged when they are loaded and then daily
 //     (expiry.go).
 //  4. Changed files are reloaded without a restart. If they are invalid, the last valid ones stay in

@@ -50,7 +50,7 @@ type Step string
 // The steps, in order.
 const (
 	AddKey  Step = "add"  // a new key that is accepted
-	UseKey  Step = "use"  // the newest key encrypts
+	UseKey  Step = "use"  // the last key in the file, after AddKey the newest, encrypts
 	DropOld Step = "drop" // only the key that encrypts stays
 )
 
@@ -73,7 +73,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	switch step {
 	case AddKey:
 		if len(keys) == maxGossipKeys {
-			return 0, fmt.Errorf("%w: already %d keys; drop the old ones first", ErrFiles,
+			return 0, fmt.Errorf("%w: the file has %d keys already; drop the old ones first", ErrFiles,
 				len(keys))
 		}
 		key, err := newGossipKey()

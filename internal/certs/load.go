@@ -160,7 +160,8 @@ func loadCA(dir string, now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, er
 	certPath, keyPath := filepath.Join(dir, CACert), filepath.Join(dir, CAKey)
 	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: the authority in %s: %w; `percolator cert create-ca` creates one", ErrFiles, dir, err)
+		return nil, nil, fmt.Errorf("%w: load the authority in %s: %w; `percolator cert create-ca` creates one",
+			ErrFiles, dir, err)
 	}
 	if err := checkTime(certPath, pair.Leaf, now); err != nil {
 		return nil, nil, err
