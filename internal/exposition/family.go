@@ -1,6 +1,6 @@
 // Package exposition converts counters and histograms to Prometheus metrics, and defines the
-// metrics of transactions, which both nodes and programs with a client export. Package node
-// defines its own metrics. It has no state.
+// metrics of transactions, which both nodes and programs with a client export. Package
+// node/telemetry defines those of nodes. It has no state.
 package exposition
 
 import (
