@@ -19,7 +19,7 @@ const (
 	maxCallers = 256
 	// maxCalls is the maximum number of concurrent calls and streams, maxOwnCalls that of one identity.
 	maxCalls, maxOwnCalls = 1024, 256
-	// callerKept is how long an unused client is kept.
+	// callerKept is the time after which an unused client is closed once another identity calls.
 	callerKept = 5 * time.Minute
 )
 

@@ -17,7 +17,7 @@ import (
 var (
 	errSessionEnded     = txn.NewError("the session has ended, or its node has restarted")
 	errSessionElsewhere = txn.NewError("the session belongs to another node")
-	errSessionBusy      = txn.NewError("the session is being committed")
+	errSessionBusy      = txn.NewError("another call of the session is running")
 	errKeyReused        = txn.NewError("the idempotency key was used for another request")
 	errUnauthenticated  = txn.NewError("not authenticated")
 )

@@ -198,8 +198,9 @@ func (all *sessions) reserve(s *session, n int64) error {
 	return nil
 }
 
-// commit begins the commit of the session, or returns the one that has begun. ofRun reports that it must be of a run.
-// first reports that the caller must commit, and then call ended.
+// commit begins the commit of the session, or returns the one that has begun. ofRun reports that
+// the session must be of a run. first reports that the caller must commit and then call ended or,
+// for a run, send its verdict.
 func (all *sessions) commit(who *caller, id string, ofRun bool) (s *session, first bool, err error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

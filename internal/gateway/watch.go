@@ -143,8 +143,9 @@ func rangesOf(all []*gw.RowRange) ([]percolator.RowRange, error) {
 	return out, nil
 }
 
-// watchFrom returns the timestamp from which the feed begins; 0 is the initial state. A new subscriber
-// gets the present as its position, unless it begins with the initial state.
+// watchFrom returns the timestamp from which the feed begins; 0 is the initial state. A new
+// subscriber gets the present as its position, unless it begins with the initial state or after a
+// timestamp.
 func watchFrom(ctx context.Context, db *percolator.DB, req *gw.WatchRequest) (percolator.Timestamp, error) {
 	var sub *percolator.Subscription
 	if req.Subscriber != "" {
