@@ -85,10 +85,11 @@ const (
 	// million. Leases rest on less than the latter (liveness.MaxDrift); a synchronised clock stays
 	// below 1,000.
 	speedWarn, speedCritical = 10_000, 100_000
-	// lowDisk is four times the free space below which a store refuses writes
+	// lowDisk is four times the default free space below which a store refuses writes
 	// (store.DefaultMinFreeBytes), in bytes.
 	lowDisk = 2 << 30
-	// oldLock is six times the TTL after which others may resolve a dead transaction's lock.
+	// oldLock is six times the default TTL after which others may resolve the lock of a dead
+	// transaction.
 	oldLock = time.Minute
 	// behind is the age from which a pending notification is reported.
 	behind = time.Minute

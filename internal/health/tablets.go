@@ -176,8 +176,8 @@ func spare(replicas []*pb.Replica, up, bad map[uint64]bool) int {
 		quorum(func(r *pb.Replica) bool { return !r.GetOutgoing() }))
 }
 
-// leaders reports tablets without a leader although nodes with their replicas answer. Tablets
-// without a quorum are reported by quorums.
+// leaders reports tablets without a leader although nodes with their replicas answer. It reports
+// none if quorums has reported tablets without a quorum.
 func (e *examination) leaders() {
 	led, since := map[uint64]bool{}, map[uint64]time.Duration{}
 	for _, r := range e.status.GetNodes() {
@@ -232,8 +232,8 @@ func (e *examination) placement() {
 	}
 }
 
-// history reports holds on old versions that are much older than the policy's history. Only the
-// node that leads meta knows them.
+// history reports holds on old versions that are at least oldHold old, and those of backups. Only
+// the node that leads meta knows them.
 func (e *examination) history() {
 	for _, r := range e.status.GetNodes() {
 		h := r.GetStatus().GetHistory()
@@ -254,7 +254,7 @@ func (e *examination) history() {
 }
 
 // backupHeld reports history that is held for the next increment of a backup: that the hold has
-// expired or soon will, that a disk is low on space, or only that the hold exists.
+// expired or soon will, that a disk is low on space, or, from oldHold on, only that it exists.
 func (e *examination) backupHeld(b *pb.BackupHold, limit time.Duration) {
 	age, waits := e.since(b.At), uint64(0)
 	for _, r := range e.status.GetNodes() {
@@ -307,7 +307,7 @@ func (e *examination) recoveries() {
 	}
 }
 
-// locks reports tablets with a lock that is older than any live transaction's.
+// locks reports tablets with a lock that is at least oldLock old; its transaction may be alive.
 func (e *examination) locks() {
 	var tablets []uint64
 	var oldest time.Duration
