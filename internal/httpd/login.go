@@ -223,7 +223,7 @@ func (l *logins) lookUp(ctx context.Context, addr netip.Addr, token string) (Use
 }
 
 // instead returns nil if the request's user has logged in, and so may read what others may not. It
-// returns why if the request carries no credentials, and the error of the login otherwise.
+// returns why if the request carries no token, and the error of the login otherwise.
 func (l *logins) instead(req *http.Request, why error) error {
 	_, err := l.identify(req, l.tokenOf(req))
 	if err != nil && l.tokenOf(req) == "" {

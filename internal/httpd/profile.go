@@ -14,7 +14,7 @@ import (
 // Profiles of a running node, for `go tool pprof` and `go tool trace`, if enabled. They are served
 // like those of net/http/pprof, which is not imported: it would register them on
 // http.DefaultServeMux of every program that links a node, without the checks here. A process
-// records one profile or trace over time at once.
+// records at most one CPU profile and one trace at once.
 
 // Bounds of a profile over time.
 const (

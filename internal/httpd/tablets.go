@@ -28,9 +28,9 @@ const tabletPage = 200
 // tabletTotals has the sums over all tablets.
 type tabletTotals struct {
 	Tablets int    `json:"tablets"`
-	Led     int    `json:"led"` // by nodes that answer
-	Locks   uint64 `json:"locks"`
-	Garbage uint64 `json:"garbage"` // entries that wait to be collected
+	Led     int    `json:"led"`     // by nodes that answer
+	Locks   uint64 `json:"locks"`   // of the led ones
+	Garbage uint64 `json:"garbage"` // of the led ones: entries that wait to be collected
 }
 
 // tablet merges the nodes' statuses of one tablet.
