@@ -102,7 +102,7 @@ type Chain struct {
 const maxRuns = 4096
 
 // ErrNoChange reports that the requested change is not committed or no longer kept.
-var ErrNoChange = errors.New("inspect: no change that is asked for is committed, or kept")
+var ErrNoChange = errors.New("inspect: the requested change is not committed, or no longer kept")
 
 // Trace finds the newest change of the row, or of the column if that is not nil, at or before
 // newest. It walks up to the chain's origin and follows the chain down from there.

@@ -16,7 +16,7 @@ import (
 // metaName is the name of the meta tablet's table in output.
 const metaName = "(meta)"
 
-// Names translates between tables and their ids. Nil knows none.
+// Names translates between tables and their ids. ByID and Address accept nil, which knows none.
 type Names struct {
 	IDs   map[string]mvcc.TableID // without dropped tables
 	texts map[uint32]string

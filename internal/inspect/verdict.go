@@ -25,7 +25,7 @@ const (
 	whyParked       = "parked"              // given up after too many failures
 	whyPaused       = "paused"
 	whyUnlinked     = "unlinked"       // no process that the node knows has registered it
-	whyLocked       = "locked"         // by a transaction that is alive
+	whyLocked       = "locked"         // by a live transaction, or by the commit of its own run
 	whyAbandoned    = "abandoned_lock" // by one that is decided, or whose time is over
 	whyRunning      = "running"        // its run has gone on for long
 	whyContended    = "contended"      // its runs keep losing conflicts, or something is unavailable

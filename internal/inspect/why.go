@@ -25,7 +25,7 @@ type Why struct {
 	Next         string        `json:"next,omitempty"` // what to do, with commands in backquotes
 	Table        string        `json:"table"`
 	Row          pbjson.Bytes  `json:"row"`
-	Now          uint64        `json:"now"`                // taken after everything else: nothing seen is later
+	Now          uint64        `json:"now"`                // later than all that the row shows
 	Observer     *Observer     `json:"observer,omitempty"` // nil: the catalogue does not know the name
 	Change       *Change       `json:"change,omitempty"`   // the newest of the observed cell, deletions too
 	Run          *Change       `json:"run,omitempty"`      // the last; its start_ts is the acknowledgment (§2.4)
@@ -176,8 +176,9 @@ func NoObserver(name string) error {
 }
 
 // Explain reads catalogue, row and queues, and judges. It changes nothing: an expired lock is
-// reported, not resolved. The row is one view of its tablet; the rest is read before it, so that
-// what the row shows is not explained by a state that came later. An empty table is the observer's.
+// reported, not resolved. The row is one view of its tablet. Catalogue and queues are read before
+// it, so that what the row shows is not explained by a state that came later; the fates of
+// transactions and the effects of the last run after it. An empty table is the observer's.
 func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
 	observer string) (*Why, error) {
 	names, err := ReadNames(ctx, client.Transport())
@@ -329,8 +330,8 @@ func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary
 	return nil
 }
 
-// changedAt returns the time of the cell's last change, and acknowledged that of the change last
-// acknowledged; 0 means never.
+// changedAt returns the time of the cell's last change, and acknowledged that of the start of the
+// last run, which has seen all earlier changes; 0 means never.
 func (w *Why) changedAt() uint64 {
 	if w.Change == nil {
 		return 0
