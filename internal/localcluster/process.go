@@ -152,7 +152,8 @@ func (p *Process) signal(s syscall.Signal) error {
 	return p.cmd.Process.Signal(s)
 }
 
-// Terminate sends SIGTERM to the node, and fails if it does not exit with code 0 in time.
+// Terminate sends SIGTERM to the node, and fails if it does not exit with code 0 in time. It kills
+// a node that has not ended by then.
 func (p *Process) Terminate(within time.Duration) error {
 	if !p.Running() {
 		return ErrNotRunning
