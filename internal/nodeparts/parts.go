@@ -56,7 +56,7 @@ type Parts struct {
 	Members func(self cluster.Member) (cluster.Members, error)
 	// Contact returns the transport for calls to other nodes, by their listen addresses, before
 	// this node belongs to a cluster, and serves the membership service membership at this node's own
-	// address. Nil means gRPC. With a Contact the node binds no port.
+	// address. Nil means gRPC. With a Contact the node binds no port but that of HTTP.
 	Contact func(listen string, membership pb.MembershipServer) join.Contact
 }
 
@@ -66,7 +66,7 @@ type Opener func(ctx context.Context, cfg config.Config, parts Parts) (any, erro
 
 var opener Opener
 
-// Set stores it. It returns something, so that it can initialise a variable.
+// Set stores package node's Opener. It returns true, so that it can initialise a variable.
 func Set(f Opener) bool {
 	opener = f
 	return true
