@@ -1,6 +1,7 @@
 // Package pbjson encodes protobuf messages as this project's JSON: field names as in the .proto
-// files, every field present, numbers as numbers, and bytes as text if they are UTF-8, else as
-// {"base64": "…"}. (protojson encodes all bytes as base64 and 64-bit numbers as strings.)
+// files, every field present except unset optional fields and members of oneofs, numbers as
+// numbers, and bytes as text if they are UTF-8, else as {"base64": "…"}. (protojson encodes all
+// bytes as base64 and 64-bit numbers as strings.)
 package pbjson
 
 import (
