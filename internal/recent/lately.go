@@ -19,7 +19,7 @@ type Totals struct {
 }
 
 // Lately records a node's totals of the last minutes. All methods may be called concurrently.
-// Callers must not change the totals that they pass to it.
+// Callers must not change the totals that they pass to Add.
 type Lately struct {
 	mu    sync.Mutex
 	marks []mark // a minute apart, oldest first
