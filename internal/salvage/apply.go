@@ -38,7 +38,8 @@ type applying struct {
 
 // Apply applies the plan to the store of one of its nodes; by names the operator, for the audit log.
 // Once Apply has begun, the node does not start until an Apply of the same plan has succeeded. No other
-// process may have the store open. Errors: ErrNoNode, ErrOtherStore, ErrApplied.
+// process may have the store open. Errors: ErrNoNode, ErrOtherStore, ErrApplied, and
+// join.ErrUnfinishedRecovery if another plan was begun.
 func Apply(st *store.Store, plan *Plan, by string) error {
 	return apply(st, plan, by, func() error { return nil })
 }
@@ -81,7 +82,7 @@ func (a *applying) check(self join.Stored) error {
 	i := slices.IndexFunc(a.plan.Stores, func(s Store) bool { return s.Node == self.NodeID })
 	switch {
 	case a.plan.Format != format:
-		return fmt.Errorf("%w: its format is %d, this build supports %d", ErrOtherStore, a.plan.Format, format)
+		return fmt.Errorf("%w: the plan has format %d, this build supports %d", ErrOtherStore, a.plan.Format, format)
 	case self.ClusterID != a.plan.Cluster || i < 0:
 		return fmt.Errorf("%w: the directory is that of node %d of cluster %s", ErrOtherStore, self.NodeID, self.ClusterID)
 	case self.Recovery.Plan == a.plan.ID && self.Recovery.Applied:

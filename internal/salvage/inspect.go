@@ -165,7 +165,7 @@ func (in *Inspection) replica(st *store.Store, id uint64) error {
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("salvage: inspect the replica: %w", err)
+		return fmt.Errorf("salvage: inspect the replica of tablet %d: %w", id, err)
 	}
 	r.Replica, r.Stored = out.Replica, Descriptor{out.Stored}
 	r.Settled, r.Final = Descriptor{out.Settled}, Descriptor{out.Final}

@@ -100,7 +100,7 @@ const (
 	// markLead is the distance of the oracle's new mark from the highest known timestamp: more
 	// than one raise of the mark.
 	markLead = 10 * time.Second
-	// maxAhead limits the distance of that timestamp from the clock.
+	// maxAhead limits how far that timestamp may be ahead of this machine's clock.
 	maxAhead = 24 * time.Hour
 )
 
@@ -238,7 +238,8 @@ func (p *planner) nodes() map[uint64]bool {
 	return out
 }
 
-// mayLive returns ErrMayLive if a node is neither inspected nor declared dead.
+// mayLive returns ErrMayLive if a node is neither inspected nor declared dead, and ErrUnfit if no
+// survivor knows a node that is declared dead.
 func (p *planner) mayLive() error {
 	known := p.nodes()
 	for _, dead := range p.opts.Dead {
@@ -389,7 +390,9 @@ func (p *planner) cover() error {
 	return nil
 }
 
-// fill adds tablets for rows of which no replica remains, each with its id in the tablet map.
+// fill adds tablets for rows of which no replica remains, each with its id in the tablet map. It
+// returns ErrGap if there are such rows without Options.AcceptGaps, or if the map does not name
+// their tablets.
 func (p *planner) fill(free []span) error {
 	if len(free) == 0 {
 		return nil
