@@ -196,8 +196,8 @@ func (g *graph) cycle() []edge {
 	return nil
 }
 
-// shortest returns a shortest path from the node back to itself. The list begins with an edge into
-// the node itself.
+// shortest returns a shortest path from the node back to itself. The last edge of the list leads
+// into the node itself.
 func (g *graph) shortest(node int) []edge {
 	type step struct {
 		from int
