@@ -38,7 +38,9 @@ type CreateOptions struct {
 	Resumed func(name string)
 }
 
-// Create creates a backup, or resumes an interrupted one, and returns its manifest.
+// Create creates a backup, or resumes an interrupted one, and returns its manifest. If the backup
+// is complete and only removing leftovers or releasing holds fails, it returns both the manifest
+// and the error.
 func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*Manifest, error) {
 	m := &backupRun{work: newWork(c, l, o.Options), options: o}
 	defer m.unpin()
@@ -123,7 +125,8 @@ func (m *backupRun) cluster(ctx context.Context) (string, error) {
 	return status.GetClusterId(), err
 }
 
-// find finds the plan of an interrupted backup and its completed ranges.
+// find finds the plan of an interrupted backup and its completed ranges. With Restart it removes
+// such backups instead.
 func (m *backupRun) find(ctx context.Context) error {
 	id, err := m.cluster(ctx)
 	if err != nil {

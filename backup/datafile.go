@@ -51,7 +51,7 @@ func newDataWriter(w io.Writer, r Range, name string) (*dataWriter, error) {
 	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {
-		return nil, coded.Errorf("", "backup: %w", err)
+		return nil, coded.Errorf("", "backup: create the compressor: %w", err)
 	}
 	d := &dataWriter{sum: sha256.New(), zip: zip, file: File{Range: r, Name: name}}
 	d.w = io.MultiWriter(w, d.sum)
@@ -152,7 +152,7 @@ func (l *Location) openData(ctx context.Context, m *Manifest, f *File) (*dataRea
 	unzip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlock))
 	if err != nil {
 		_ = object.Close()
-		return nil, coded.Errorf("", "backup: %w", err)
+		return nil, coded.Errorf("", "backup: create the decompressor: %w", err)
 	}
 	d := &dataReader{m: m, file: f, object: object, sum: sha256.New(), unzip: unzip}
 	d.from = bufio.NewReaderSize(object, 1<<18)
@@ -205,7 +205,7 @@ func (d *dataReader) next() (*mvcc.ReadCell, error) {
 	}
 	var r wire.BackupRecord
 	if err := proto.Unmarshal(d.block[n:n+int(size)], &r); err != nil {
-		return nil, d.damaged("%v", err)
+		return nil, d.damaged("a record can't be decoded: %v", err)
 	}
 	d.block = d.block[n+int(size):]
 	cell := mvcc.Cell{
@@ -249,7 +249,7 @@ func (d *dataReader) nextBlock() error {
 	}
 	packed, size := binary.LittleEndian.Uint32(header[:]), binary.LittleEndian.Uint32(header[4:])
 	if packed > maxBlock || size > maxBlock {
-		return d.damaged("a block of %d bytes", max(packed, size))
+		return d.damaged("a block has %d bytes, more than %d", max(packed, size), maxBlock)
 	}
 	if cap(d.in) < int(packed) {
 		d.in = make([]byte, packed)

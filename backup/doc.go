@@ -26,9 +26,9 @@
 // A data file is the eight bytes "PRCBKUP1" and then blocks. A block is three little-endian
 // 32-bit numbers, the length of its content compressed, its length before that, and the
 // CRC-32C of the first eight bytes and the compressed content; then the content, compressed
-// with zstd: records of at least blockBytes together, each a BackupRecord
-// (internal/wire/backup.proto) behind its length as a varint. A block of length 0 ends the
-// file. Records are in the order of rows, column classes and columns; of one cell the newest
+// with zstd: records of at least blockBytes together, in the last block perhaps fewer, each a
+// BackupRecord (internal/wire/backup.proto) behind its length as a varint. A block of length 0 ends
+// the file. Records are in the order of rows, column classes and columns; of one cell the newest
 // comes first. The 1 in all of these is the version of the format.
 //
 // # Invariants

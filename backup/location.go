@@ -56,7 +56,7 @@ func openLocation(ctx context.Context, name string, create bool) (*Location, err
 	}
 	dir, err := filepath.Abs(name)
 	if err != nil {
-		return nil, coded.Errorf("", "backup: %w", err)
+		return nil, coded.Errorf("", "backup: find the directory %s: %w", name, err)
 	}
 	var parents []string // directories that get a new entry
 	for p := dir; p != filepath.Dir(p); p = filepath.Dir(p) {
@@ -132,7 +132,7 @@ func syncAll(paths ...string) error {
 	for _, p := range paths {
 		f, err := os.Open(p)
 		if err != nil {
-			return coded.Errorf("", "backup: %w", err)
+			return coded.Errorf("", "backup: open what must be synced: %w", err)
 		}
 		err = f.Sync()
 		if closing := f.Close(); err == nil {

@@ -33,8 +33,8 @@ func newSource(l *Location, m *Manifest, r *Range) *source {
 	return s
 }
 
-// next moves head to the next record of the range. A file that extends beyond the range is read
-// to its end, so that it is compared with the manifest.
+// next moves head to the next record of the range. It closes a file at the first record behind the
+// range: only a file without such a record is read to its end and compared with the manifest.
 func (s *source) next(ctx context.Context) (err error) {
 	s.head = nil
 	for {

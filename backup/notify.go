@@ -27,9 +27,9 @@ func (r *restoreRun) notify(ctx context.Context) error {
 	return nil
 }
 
-// notifyTable marks every observed cell of a table for each observer whose last run started before
-// its commit, as of now, and returns the number of cells. It may be repeated: cells whose observer
-// has run since are skipped.
+// notifyTable marks every observed cell of a table for each strong observer whose last run started
+// before its commit, as of now, and returns the number of cells. It may be repeated: cells whose
+// observer has run since are skipped.
 func (w *recordWriter) notifyTable(ctx context.Context, table uint32) (notified int64, err error) {
 	catalogue, err := w.client.Catalogue(ctx)
 	if err != nil {

@@ -21,9 +21,9 @@ type PruneOptions struct {
 	Tables  []string
 }
 
-// Prune removes the backups that the retention does not need, and returns their names, the newest
-// first. A chain is removed as a whole: it is needed until a younger full backup is at least as
-// old as Keep. Unfinished and damaged backups are kept.
+// Prune removes the backups that the retention does not need, and returns their names: those of one
+// cluster and set of tables together, the newest first. A chain is removed as a whole: it is needed
+// until a younger full backup is at least as old as Keep. Unfinished and damaged backups are kept.
 //
 // A crash leaves no backup without its ancestors: Prune removes the last backup of a chain first,
 // and the manifest of each first. The next call removes the remains.

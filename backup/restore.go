@@ -23,8 +23,9 @@ import (
 // RestoreOptions configure a restore.
 type RestoreOptions struct {
 	Options
-	// Backup names the backup whose chain is restored. Defaults to the newest that covers At,
-	// which requires that the location has backups of one cluster only.
+	// Backup names the backup whose chain is restored. Defaults to the oldest that covers At,
+	// without At to the newest; the location must then have backups of one cluster and one set of
+	// tables only.
 	Backup string
 	At     uint64 // restored timestamp. Defaults to the backup's
 	// Tables maps tables of the backup to their new names. Defaults to all tables under their own
@@ -175,7 +176,7 @@ func (r *restoreRun) newest(ctx context.Context) (last *Manifest, err error) {
 	}
 	all, err := r.from.whole(ctx)
 	if err != nil {
-		return nil, coded.Errorf("", "%w; restore another one by its name", err)
+		return nil, coded.Errorf("", "%w; restore another backup by its name", err)
 	}
 	for _, m := range all {
 		if last == nil || r.options.At == 0 || last.At < r.options.At {
