@@ -38,8 +38,8 @@ type Config struct {
 	Share int
 }
 
-// Limiter bounds the connections of one listener. Its methods, and those of its connections, may be
-// called concurrently.
+// Limiter bounds the connections of all listeners that its Listen returns, together. Its methods,
+// and those of its connections, may be called concurrently.
 type Limiter struct {
 	cfg    Config
 	closed atomic.Uint64
