@@ -216,7 +216,8 @@ func Check(p *pb.Policy) error {
 			return fmt.Errorf("%s=%s is not between %s and %s", s.Name, s.Text(v), s.Text(s.least),
 				s.Text(s.most))
 		case s.odd && v%2 == 0:
-			return fmt.Errorf("%s=%s is not odd: an even number of replicas survives no more than one less", s.Name, s.Text(v))
+			return fmt.Errorf("%s=%s is not odd: an even number of replicas survives no more failures "+
+				"than one replica less", s.Name, s.Text(v))
 		}
 	}
 	if hold := p.GetMaxHoldMs(); hold != 0 && p.HistoryMs != nil && hold < p.GetHistoryMs() {
