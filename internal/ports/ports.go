@@ -38,7 +38,7 @@ var mine struct {
 // of them.
 func Run(count int) (base int, err error) {
 	if count >= block {
-		return 0, fmt.Errorf("%w: %d adjacent ports are too many", ErrNone, count)
+		return 0, fmt.Errorf("%w: %d adjacent ports; at most %d are possible", ErrNone, count, block-1)
 	}
 	mine.Lock()
 	defer mine.Unlock()
