@@ -52,7 +52,7 @@ type Observer struct {
 	ObserverInfo
 	Pending ObserverPending
 	Runs    RunStats
-	// Replay is the last replay of all its rows; nil means there was none.
+	// Replay is its last replay; nil means there was none.
 	Replay *Replay
 }
 
@@ -138,7 +138,8 @@ func (a *Admin) ResumeObserver(ctx context.Context, name string) (ObserverInfo, 
 func (a *Admin) LimitObserver(ctx context.Context, name string, runs int) (ObserverInfo, error) {
 	limit := uint32(runs)
 	if runs < 0 || int(limit) != runs {
-		return ObserverInfo{}, txn.Invalid("limit of %d runs of observer %q", runs, name)
+		return ObserverInfo{}, txn.Invalid("limit of %d runs of observer %q; it must be between "+
+			"0 and %d", runs, name, uint32(math.MaxUint32))
 	}
 	return a.control(ctx, &pb.ControlObserverRequest{Name: name, Limit: &limit})
 }
@@ -168,7 +169,8 @@ const (
 	ReplayFailed    ReplayState = "failed" // Replay.Err is why
 )
 
-// Replay is the progress of a replay, which marks all rows of an observer's column as changed.
+// Replay is the progress of a replay, which marks rows of an observer's column as changed: all, or
+// those of BelowVersion.
 type Replay struct {
 	Observer string
 	State    ReplayState

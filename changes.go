@@ -80,9 +80,9 @@ func (c *Change) UnmarshalJSON(data []byte) error {
 // The iteration reads ahead by a few pages and then waits for the loop. History is held for it as
 // for an open snapshot. The last element is an error: ctx's; ErrSnapshotTooOld if the loop is so
 // slow, or from so old, that changes are no longer in the history; ErrNoTable if a table was
-// dropped; ErrUnavailable if a tablet cannot be reached for some time; ErrInvalid if from is in the
-// future, or a range has Reverse, Limit or KeysOnly. Cells that a restore writes into a new table are no
-// changes after it has ended.
+// dropped; ErrUnavailable if a tablet cannot be reached for 20 s; ErrInvalid if from is in the
+// future, or a range has Reverse, Limit or KeysOnly. Cells that a restore has written are yielded
+// as Initial only, not as changes.
 func (db *DB) Changes(ctx context.Context, from Timestamp, rows ...RowRange) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		spec, err := changeSpec(from, rows)

@@ -23,7 +23,8 @@ var (
 	ErrTooLarge = txn.ErrTooLarge
 	// ErrInvalid reports an invalid argument. Retrying cannot succeed.
 	ErrInvalid = txn.ErrInvalid
-	// ErrOverloaded reports a full queue. Transact retries.
+	// ErrOverloaded reports a full queue, or that the client exceeds its rate
+	// (Policy.ClientRate). Transact retries.
 	ErrOverloaded = txn.ErrOverloaded
 	// ErrUnavailable reports that no node served the request in time.
 	ErrUnavailable = txn.ErrUnavailable

@@ -32,7 +32,8 @@ type Notification struct {
 	//
 	// Deprecated: use CommitTS.
 	TS Timestamp
-	// Attempt is the number of failed runs for this change so far, without conflicts.
+	// Attempt is the number of failed runs for this change so far. MaxConflicts consecutive
+	// conflicts count as one.
 	Attempt int
 }
 

@@ -92,7 +92,7 @@ func (tx *Tx) DeleteRow(ctx context.Context, table, row string) error {
 	return nil
 }
 
-// Deleted is the progress of a DeleteRange or DeleteColumn.
+// Deleted is the progress of a DeleteRange or DeleteColumnRange.
 type Deleted struct {
 	Rows, Cells int // deleted so far; Rows counts the rows of those cells
 	// Done reports that the scan reached the end of the range and deleted all that it found.

@@ -40,7 +40,7 @@ type TableSpec struct {
 	// Name is 1 to 255 bytes of UTF-8.
 	Name string
 	// SplitKeys are the rows at which the table is pre-split; each becomes the first row of
-	// a tablet. Optional.
+	// a tablet. Optional. Tables also returns those at which Admin.SplitTablet has split it.
 	SplitKeys []string
 	// Expiry is the age at which cells expire. CreateTable sets it on a new table only; an
 	// existing one keeps its own, which DB.SetExpiry replaces.
