@@ -54,7 +54,8 @@ func Run(ctx context.Context, a *shell.App, args []string) int {
 	return report(c.Deps, cmd, err)
 }
 
-// withDefault inserts the program's default command into a command line without one.
+// withDefault inserts the program's default command into a command line that is empty or begins
+// with a flag, except those for help and the version.
 func withDefault(a *shell.App, args []string) []string {
 	if a.Default == "" || len(args) > 0 && (args[0] == "" || args[0][0] != '-' ||
 		slices.Contains([]string{"-h", "--help", "-v", "--version"}, args[0])) {

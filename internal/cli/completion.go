@@ -112,7 +112,8 @@ func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	})
 }
 
-// proposals returns all values of an argument; the shell filters them by the typed prefix. It returns
+// proposals returns the existing tables or observers for an argument that is one, except those
+// whose names a shell would have to quote; the shell filters them by the typed prefix. It returns
 // nothing on failure, which cannot be reported.
 func (c *commandLine) proposals(cmd *cobra.Command,
 	argument string) ([]cobra.Completion, cobra.ShellCompDirective) {

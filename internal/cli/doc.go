@@ -3,9 +3,10 @@
 //
 // Invariants:
 //  1. A command exits with 0 (success), 1 (failure), 2 (wrong usage) or 3 (no node could serve it),
-//     and an error includes the next step.
+//     and prints the next step after an error for which it knows one.
 //  2. A setting comes from its flag, else from the environment, else from the configuration file, else
-//     from its default. An unknown name is an error in all three.
+//     from its default. An unknown name is an error in all three; empty variables, and those
+//     that Kubernetes sets for a service named percolator, are ignored.
 //  3. Rows, columns and values may hold any bytes, in arguments (shell/arguments.go) and in
 //     output (shell/text.go).
 //  4. Standard output contains only the requested data; everything else goes to standard error.
@@ -26,7 +27,7 @@
 // completion, and error reports (report.go). Commands are in packages by purpose:
 //
 //	shell       shared by all commands: printer, connection, errors, arguments, progress
-//	cells       get, set, delete, scan, table
+//	cells       get, set, delete, scan, watch, table, column, subscription
 //	bulk        load, export, backup, restore
 //	inspectcmd  history, why, trace, status, doctor, top, jobs, debug, verify
 //	admin       cluster, node, tablet, observer, notify, lock, client, grant, revoke, grants, token,
