@@ -18,8 +18,8 @@ import (
 // The commands that read and write cells use the library: reads in one snapshot, writes in one
 // transaction.
 
-// GetCommand returns the command that reads cells of a row. It prints a single value as is, so that a
-// shell can use it, and everything else as a table.
+// GetCommand returns the command that reads cells of a row. It prints the value of a single named
+// column as is, so that a shell can use it (escaped at a terminal), and everything else as a table.
 func GetCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get TABLE ROW [COLUMN...]",
@@ -185,7 +185,7 @@ func parseWrites(cmd *cobra.Command, f *shell.InputFlags, args []string,
 			// Larger than any limit, so that the node reports the exceeded one.
 			value, err := io.ReadAll(io.LimitReader(stdin, 8<<20))
 			if err != nil {
-				return nil, coded.Errorf("", "standard input: %w", err)
+				return nil, coded.Errorf("", "read standard input: %w", err)
 			}
 			return []cellWrite{{column: column, value: value}}, nil
 		}

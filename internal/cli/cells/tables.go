@@ -95,7 +95,8 @@ table's name.`,
 	})
 }
 
-// tableList lists tables with the split keys of their creation. `tablet ls` lists the current tablets.
+// tableList lists tables with the splits requested by table create and tablet split. `tablet ls`
+// lists the current tablets.
 func tableList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",

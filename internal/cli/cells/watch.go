@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// advanceEvery is the time between two writes of a subscription's position.
+// advanceEvery is the minimum time between two writes of a subscription's position.
 const advanceEvery = time.Second
 
 // WatchCommand returns the command "watch".
@@ -122,9 +122,8 @@ func (w *watch) run(ctx context.Context, changes func(yield func(percolator.Chan
 	return nil
 }
 
-// print prints a change. A Resolved mark it prints only as JSON, and then advances the
-// subscription's position, at most once per advanceEvery. Without a subscription it advances
-// nothing.
+// print prints a change. It prints a resolved timestamp only with -o json, but advances the
+// subscription's position, if there is one, to it in any format, at most once per advanceEvery.
 func (w *watch) print(ctx context.Context, c *percolator.Change) error {
 	if c.Resolved != 0 {
 		if w.out.JSON() {
