@@ -61,7 +61,7 @@ type auditFile struct {
 	torn      bool         // the file may not end with a whole line
 	second    time.Time    // in which refused lines were written
 	refused   int
-	unwritten int // lines since the last one
+	unwritten int // refused lines dropped since the last written one
 }
 
 // openAudit opens the file, and creates it if it does not exist.
@@ -72,7 +72,7 @@ func openAudit(path string) (*auditFile, error) {
 }
 
 // write appends a line. Lines for executed actions are durable when it returns; those for refused
-// requests may not be.
+// requests may not be, and beyond maxRefusedLines a second they are only counted.
 func (f *auditFile) write(ctx context.Context, r slog.Record) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +149,7 @@ func (f *auditFile) reopen() error {
 	return err
 }
 
-// close closes the file. Nothing is written afterwards.
+// close closes the file. The caller must not write afterwards, which would open it again.
 func (f *auditFile) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

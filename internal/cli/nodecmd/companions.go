@@ -39,8 +39,8 @@ func accompany(ctx context.Context, node shell.RunningNode,
 	return c
 }
 
-// stop cancels the functions and returns the first failure. Those that have not returned in time end
-// with the process.
+// stop cancels the functions and returns the first failure, or errLingers if one has not returned
+// in time; that one ends with the process.
 func (c *companions) stop(within time.Duration) error {
 	c.end()
 	ended := make(chan error, 1)

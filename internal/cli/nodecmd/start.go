@@ -120,7 +120,8 @@ func DevCommand(d *shell.Deps) *cobra.Command {
 	return cmd
 }
 
-// serve runs a node until a signal or the end of ctx.
+// serve runs a node until a signal, the end of ctx, a failure for which the node must stop, or an
+// error of a function of app.OnStart.
 func serve(ctx context.Context, app *shell.App, out *shell.Printer, n *nodeFlags) error {
 	logger, err := n.logger(out.Stderr)
 	if err != nil {
@@ -135,7 +136,7 @@ func serve(ctx context.Context, app *shell.App, out *shell.Printer, n *nodeFlags
 		if err != nil {
 			return coded.Errorf("", "--audit-log: %w", err)
 		}
-		defer func() { _ = audit.close() }() // each line was synced, or the log says why not
+		defer func() { _ = audit.close() }() // actions were synced, or the log says why not
 		logger = slog.New(auditTee{logger.Handler(), audit})
 		n.cfg.Logger = logger
 	}
@@ -232,7 +233,8 @@ func stop(ctx context.Context, out *shell.Printer, node shell.RunningNode, besid
 		defer end()
 		failed := beside.stop(cfg.DrainTimeout / 2) // the other half is for the drain
 		if errors.Is(failed, errLingers) {
-			cfg.Logger.Warn("draining without it", "err", failed, "waited", cfg.DrainTimeout/2)
+			cfg.Logger.Warn("draining while functions of app.OnStart still run", "err", failed,
+				"waited", cfg.DrainTimeout/2)
 			failed = nil
 		}
 		err := node.Drain(drain)
