@@ -36,7 +36,7 @@ type App struct {
 	OnStart  []func(context.Context, RunningNode) error
 	// Start opens a node and returns once it serves.
 	Start func(ctx context.Context, cfg config.Config) (RunningNode, error)
-	// Connect reaches a running node.
+	// Connect connects to a running node; nil means rpc.Dial.
 	Connect func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error)
 	// Environ is the environment, in the form of os.Environ.
 	Environ []string

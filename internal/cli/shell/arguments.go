@@ -217,7 +217,8 @@ func ColumnsOf(table string, names []string) []percolator.Column {
 	return columns
 }
 
-// rangeFlags select the rows that scan and export read. Bounds use the encoding of rows (--escape).
+// rangeFlags select the rows of scan, watch, export and column delete. Bounds use the encoding of
+// rows (--escape).
 type rangeFlags struct{ prefix, from, before string }
 
 // AddRange adds --prefix, --from and --before.

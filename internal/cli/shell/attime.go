@@ -89,8 +89,9 @@ func ParseAge(text string) (age time.Duration, ok bool) {
 	return time.Duration(days)*24*time.Hour + d, true
 }
 
-// Resolve returns the timestamp, and prints a note if this machine's clock is so far behind the
-// cluster's timestamps that the snapshot may lack recent commits. fresh returns a new timestamp.
+// Resolve returns the timestamp. For a time, not an age, it prints a note if this machine's clock
+// is so far behind the cluster's timestamps that the snapshot may lack recent commits. fresh
+// returns a new timestamp.
 func (a atTime) Resolve(out *Printer, fresh func() (mvcc.Timestamp, error)) (mvcc.Timestamp, error) {
 	if !a.isAge && !a.ByClock {
 		return a.TS, nil

@@ -248,7 +248,8 @@ func Exists(name string) bool {
 	return err == nil
 }
 
-// WhoAmI returns the user and host of this process, for operators, or "" if unknown.
+// WhoAmI returns the user and host of this process, for operators; only the host if the user is
+// unknown, and "" if the host is.
 func WhoAmI() string {
 	host, err := os.Hostname()
 	who, also := user.Current()

@@ -46,7 +46,7 @@ func (d *Deps) WithClient(cmd *cobra.Command) *cobra.Command {
 	return d.WithOutput(cmd)
 }
 
-// ClientCommand makes the command connect, within --timeout, and then run fn.
+// ClientCommand makes the command connect and then run fn, both together within --timeout.
 func (d *Deps) ClientCommand(cmd *cobra.Command,
 	fn func(context.Context, *Session, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

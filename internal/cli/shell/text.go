@@ -9,7 +9,7 @@ import (
 
 // This file formats sizes and lists for people.
 
-// ByteText writes a size with three digits or so.
+// ByteText formats a size in bytes, from 1 KiB on in a larger unit with one decimal.
 func ByteText(n int64) string {
 	const units = "KMGTPE"
 	if n < 1<<10 {
