@@ -129,7 +129,8 @@ func (b *backfill) ask(ctx context.Context,
 	return inspect.NewBackfill(answer.GetBackfill()), nil
 }
 
-// await polls until the back-fill has ended. An error that only delays the back-fill does not end it.
+// await polls until the back-fill has ended, or a request fails. It goes on after an error that
+// only delays the back-fill, whose state stays running.
 func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
 	quiet bool) (*inspect.Backfill, error) {
 	m := b.Out.NewMeter("replay of "+inspect.Printable(state.Observer), shell.Tally{Rows: int64(state.Rows)},

@@ -5,9 +5,10 @@
 // page through the tablets and are not one snapshot; a concurrent split may list an entry twice.
 //
 // A change is one request, which is applied completely or not at all, with these exceptions: lock
-// resolve and notify replay send one request per lock or batch of notifications, and recover inspect,
-// plan and apply read and write the directories of stopped nodes instead (package salvage).
+// resolve, notify replay and recover verify send requests per lock or batch of notifications, and
+// recover inspect, plan and apply read and write the directories of stopped nodes instead (package
+// salvage).
 //
 // A crash after a request was sent leaves its outcome unknown: list the state, or repeat the command.
-// lock resolve and notify replay continue when they are run again.
+// lock resolve, notify replay and recover verify continue when they are run again.
 package admin

@@ -158,8 +158,8 @@ func newLockJSON(e *pb.WalkEntry, names *inspect.Names) (out lockJSON, line []an
 // outcomes of the locks.
 type resolver struct {
 	all, force, yes bool
-	// olderThan is measured by the oracle's time from the start timestamp. It excludes running
-	// transactions from --all.
+	// olderThan is the minimum age of the locks that --all resolves, by the oracle's time from the
+	// start timestamp of their transaction.
 	olderThan time.Duration
 
 	*shell.Session
@@ -209,7 +209,8 @@ decides either way. --force requires --yes.`,
 			return shell.Usagef(cmd, "--force makes the commits of live transactions fail, and "+
 				"their clients must retry; give --yes to confirm")
 		case v.olderThan < 0:
-			return shell.Usagef(cmd, "--older-than is a duration such as 10s")
+			return shell.Usagef(cmd, "--older-than %v is negative: give an age such as 10s",
+				v.olderThan)
 		}
 		target, err := in.All(args[min(1, len(args)):])
 		if err != nil {
@@ -227,15 +228,16 @@ decides either way. --force requires --yes.`,
 // resolvedJSON is the outcome of one lock.
 type resolvedJSON struct {
 	lockJSON
-	// Outcome is committed or rolled_back (resolved), alive (left), or gone: another client was
-	// faster.
+	// Outcome is committed or rolled_back (resolved), alive (unchanged), or gone: another client
+	// was faster.
 	Outcome  string `json:"outcome"`
 	CommitTS uint64 `json:"commit_ts,omitempty"`
 	Forced   bool   `json:"forced,omitempty"`
 	Left     bool   `json:"left,omitempty"` // an acknowledgment's lock, which nodes resolve
 }
 
-// run finds the locks and resolves them one after the other. It asks each transaction's primary once.
+// run finds the locks and resolves them one after the other. It asks the primary of a decided
+// transaction once, and that of a live one for each of its locks.
 func (v *resolver) run(ctx context.Context, args, target []string) error {
 	names, catalogue, err := v.Schema(ctx)
 	if err != nil {
@@ -326,7 +328,7 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 		out.Left, err = true, nil
 	}
 	if err != nil {
-		return coded.Errorf("", "lock of transaction %d: %w", l.Lock.StartTS, err)
+		return coded.Errorf("", "resolve a lock of transaction %d: %w", l.Lock.StartTS, err)
 	}
 	switch {
 	case out.Left:

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// The commands for the cluster's nodes. They record a request in meta, which placement executes; only
-// `drain --wait` waits for it.
+// The commands for the cluster's nodes. drain records a request in meta, which placement executes;
+// only `drain --wait` waits for it. The others are done when they return.
 
 // NodeCommand groups the commands for the cluster's nodes.
 func NodeCommand(d *shell.Deps) *cobra.Command {

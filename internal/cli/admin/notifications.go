@@ -72,8 +72,8 @@ type notifyJSON struct {
 	*inspect.Notification
 }
 
-// run walks the notify group column by column, in the order of its keys, which begin with the
-// observed column.
+// run walks the notify group observer by observer, in the order of the catalogue, each in the order
+// of rows.
 func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Command,
 	args []string) error {
 	names, catalogue, err := s.Schema(ctx)
@@ -197,7 +197,7 @@ func replayNotifications(ctx context.Context, s *shell.Session, observer string,
 	if len(rows) > 0 {
 		err = replayRow(ctx, s, o, rows[0])
 	} else if marked, err = replayParked(ctx, s, observer); err != nil {
-		err = coded.Errorf("", "after %d notifications: %w", marked, err)
+		err = coded.Errorf("", "stopped after the replay of %d notifications: %w", marked, err)
 	}
 	if err != nil {
 		return err

@@ -33,9 +33,9 @@ its own. Compare with what the applications know.`,
 type recoveredJSON struct {
 	Plan       string `json:"plan"`
 	Committed  int    `json:"locks_committed"`   // that were rolled forward
-	RolledBack int    `json:"locks_rolled_back"` // the primary among them
-	// Orphans are secondaries that were rolled back because their primary has neither a lock
-	// nor a decision.
+	RolledBack int    `json:"locks_rolled_back"` // primaries and secondaries, Orphans included
+	// Orphans are the rolled-back secondaries whose primary had no lock when the verification
+	// began.
 	Orphans int    `json:"locks_without_primary"`
 	Pending uint64 `json:"notifications_pending"`
 	Parked  uint64 `json:"notifications_parked"`
