@@ -112,8 +112,8 @@ func newBackupJSON(m *backup.Manifest) *backupJSON {
 	return b
 }
 
-// createRate leaves a loaded cluster of two cores, which also run the command, at least 0.8 of its
-// throughput (docs/performance.md).
+// createRate is the default of --rate in bytes a second. It leaves a loaded cluster of two cores,
+// which also run the command, at least 0.8 of its throughput (docs/performance.md).
 const createRate = 8 << 20
 
 // backupCreate returns the command that creates a backup or resumes an interrupted one.

@@ -263,7 +263,8 @@ func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error
 	return e.summary()
 }
 
-// scan writes the remaining rows, and retries while nodes are overloaded.
+// scan writes the remaining rows, and retries while nodes are overloaded, at most 100 times without
+// a new row.
 func (e *export) scan(ctx context.Context, snapshot *percolator.Snapshot) error {
 	const patience = 100
 	for tries := 0; ; tries++ {

@@ -21,8 +21,8 @@ import (
 
 // The load command, and the reading and checking of lines; loadrun.go writes them.
 
-// Limits of a transaction of load, in rows and bytes. Larger ones are no faster and conflict more
-// often.
+// A transaction of load ends after loadBatchRows rows, the default of --batch, or after the row
+// with which it has loadBatchBytes bytes. Larger ones are no faster and conflict more often.
 const (
 	loadBatchRows  = 64
 	loadBatchBytes = 512 << 10
@@ -212,7 +212,7 @@ func trimNewline(line []byte) []byte {
 	return line
 }
 
-// rowReader reads rows and skips blank lines.
+// rowReader reads rows and skips empty lines; one of blanks is bad.
 type rowReader struct {
 	lines  lineReader
 	plain  plainParser

@@ -49,7 +49,7 @@ func (l *loading) foreignFlag(given func(flag string) bool) string {
 	return ""
 }
 
-// runBulk loads the file. It refuses a table with observers unless notifyGiven.
+// runBulk loads the file. It refuses a table with strong observers unless notifyGiven.
 func (l *loading) runBulk(ctx context.Context, s *shell.Session, notifyGiven bool) error {
 	b := &bulkLoad{loading: l}
 	if !notifyGiven {
@@ -90,7 +90,7 @@ func (b *bulkLoad) tally() shell.Tally {
 	}
 }
 
-// refuseObserved rejects a table with observers, which the user may expect to run.
+// refuseObserved rejects a table with strong observers, which the user may expect to run.
 func refuseObserved(ctx context.Context, s *shell.Session, table string) error {
 	names, catalogue, err := s.Schema(ctx)
 	if err != nil {

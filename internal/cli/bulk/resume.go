@@ -52,7 +52,7 @@ func saveProgress(name string, state any) error {
 		err = syncDir(name)
 	}
 	if err != nil {
-		return coded.Errorf("", "progress file: %w", err)
+		return coded.Errorf("", "write the progress file: %w", err)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func loadProgress(name string, state any) (there bool, err error) {
 		err = errors.Join(json.NewDecoder(io.LimitReader(f, progressBytes)).Decode(state), f.Close())
 	}
 	if err != nil {
-		return false, shell.WithHint(coded.Errorf("", "progress file %s: %w", name, err),
+		return false, shell.WithHint(coded.Errorf("", "read progress file %s: %w", name, err),
 			"--restart starts over and replaces it")
 	}
 	return true, nil
