@@ -107,8 +107,8 @@ func (g *gathering) writeFile(ctx context.Context, s *shell.Session, out *shell.
 		g.files, len(g.errors))
 }
 
-// cluster gathers what one node knows of all, then asks each. It fails without the list
-// of nodes.
+// cluster gathers what one node knows of all, then asks each live one. It fails without the list
+// of nodes and, unless tables with grants are included, without the policy.
 func (g *gathering) cluster(ctx context.Context, s *shell.Session, out *shell.Printer) error {
 	asking, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()

@@ -65,8 +65,8 @@ func history(ctx context.Context, s *shell.Session, table string, view *inspect.
 		entries = entries[:limit]
 		defer s.Out.NoteCut(limit) // after the entries
 	} else if inspect.Bounded(entries) {
-		defer s.Out.Note("all that a node shows of one row, which are %d entries of a kind and "+
-			"%d MiB of values; it may have more",
+		defer s.Out.Note("the row may have more entries: a node shows at most %d of a kind and "+
+			"%d MiB of values of one row",
 			mvcc.MaxHistory, mvcc.HistoryBytes>>20)
 	}
 	view.Names, view.Observed, view.Entries = names, inspect.ObservedColumns(catalogue, id), entries

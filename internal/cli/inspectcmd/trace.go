@@ -89,7 +89,8 @@ func trace(ctx context.Context, s *shell.Session, t *inspect.Chain, table string
 	}
 	err = t.Trace(ctx, path[0], column, newest)
 	if errors.Is(err, inspect.ErrNoChange) {
-		return shell.WithHint(coded.Errorf("", "%w: no change of row %s that is asked for is committed, or kept",
+		return shell.WithHint(coded.Errorf("",
+			"%w: no committed change of row %s matches the request and is still kept",
 			shell.ErrNoValue, inspect.Printable(path[0])), inspect.AdviceRows, inspect.Operand{What: "TABLE", Value: table})
 	}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// How the steps that trace.go has found are shown. It asks nobody.
+// How the steps that package inspect has found are shown. Nothing here sends a request.
 
 // chainView lays out the chain of the requested change in a row of the table.
 type chainView struct {
@@ -20,7 +20,7 @@ type chainView struct {
 	table string
 }
 
-// shownWrites is the number of written cells in one line of the table.
+// shownWrites is the maximum number of written cells in one line of the table.
 const shownWrites = 4
 
 // print prints the steps that there are, and then where the chain may have more.
