@@ -1,6 +1,6 @@
 // Command catch shows that every deliberately broken build is caught: for each patch in
 // testdata/broken it runs the test that must notice with the property broken, which has to fail
-// at the named assertion within a minute, and with nothing broken and the same seed, which has
+// at the named assertion within 2 minutes, and with nothing broken and the same seed, which has
 // to pass. Each package's tests are compiled once, with all patches laid over the tree; twice as
 // many properties are tried at a time as there are processors.
 //

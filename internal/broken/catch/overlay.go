@@ -23,8 +23,8 @@ var (
 	clause = regexp.MustCompile(`(?m)^package \w+$`)
 )
 
-// imported is inserted after the package clause of each patched file, on the same line, so that
-// patches need no import and do not conflict there.
+// imported is inserted after the package clause of each patched file that calls broken.On, on the
+// same line, so that patches need no import and do not conflict there.
 const imported = `; import "github.com/percolator-go/percolator/internal/broken"`
 
 // overlay applies all patches of the repository at root to copies of the files in dir, and

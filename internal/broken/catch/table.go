@@ -1,10 +1,10 @@
 package main
 
-// histories is the random test of the rules against a sequential model: any seed will do,
-// a few thousand are enough.
+// histories is the random test of the rules against a sequential model: any seed will do, and
+// a few thousand histories are enough.
 const histories = "^TestHistories$"
 
-// few keeps it short.
+// few shortens histories.
 var few = []string{"HISTORIES=5000"}
 
 // properties names for every patch in testdata/broken the test and assertion that must fail. The
