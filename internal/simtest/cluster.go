@@ -96,7 +96,7 @@ func New(cfg Config) (*Cluster, error) {
 func (c *Cluster) add() (*machine, error) {
 	st, err := openStore()
 	if err != nil {
-		return nil, fmt.Errorf("simtest: %w", err)
+		return nil, fmt.Errorf("simtest: open a store: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +249,7 @@ type logTail struct {
 	lines []string
 }
 
-// tailLines is the number of lines kept.
+// tailLines is the maximum number of lines kept.
 const tailLines = 400
 
 // Write implements io.Writer for a logger.

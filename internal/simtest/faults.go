@@ -17,13 +17,13 @@ const (
 	CrashLead Kind = "crash lead"
 	CrashAll  Kind = "crash all"
 	Restart   Kind = "restart" // an orderly stop and start
-	Isolate   Kind = "isolate" // a node is partitioned from all others
-	// the leader of a tablet is partitioned from the other nodes, but not from its clients
+	Isolate   Kind = "isolate" // a node is partitioned from all other nodes, not from clients
+	// likewise the leader of a tablet
 	Depose Kind = "depose"
 	// the leader of a tablet neither receives nor sends Raft messages, and its Raft clock stops,
 	// so that it still considers itself the leader, and can get timestamps
 	Freeze   Kind = "freeze"
-	Halves   Kind = "halves"    // the nodes up to a number are partitioned from the others
+	Halves   Kind = "halves"    // the nodes with indices below A are partitioned from the others
 	OneWay   Kind = "one way"   // messages from one node to another are lost
 	Deaf     Kind = "deaf"      // the leader of a tablet sends but receives nothing
 	Storm    Kind = "storm"     // loss, duplication, delay and reordering everywhere

@@ -25,7 +25,7 @@ type machine struct {
 	c       *Cluster
 	index   int
 	store   atomic.Pointer[store.Store]
-	crashes atomic.Uint64 // number so far
+	crashes atomic.Uint64 // and stops so far
 	skew    time.Duration // of its clock
 	speed   float64       // of the clock that times its promises; 1 is that of the simulation
 
@@ -118,7 +118,7 @@ func (m *machine) start() error {
 		if killed {
 			return lost
 		}
-		return fmt.Errorf("simtest: node %d: %w", m.index, err)
+		return fmt.Errorf("simtest: start node %d: %w", m.index, err)
 	}
 	l.node.Store(n)
 	m.c.running.Go(func() { m.checkpoint(l) })
