@@ -15,8 +15,8 @@ import (
 // cascadeDepth is the number of observers in a chain.
 const cascadeDepth = 5
 
-// cascadeColumn returns the column that the observer of a level observes. Weak levels are notified
-// in addition to the value.
+// cascadeColumn returns the column of a level's values. A strong level's observer observes it, a
+// weak level's observes kick.
 func cascadeColumn(level int) percolator.Column {
 	return percolator.Column{Table: "cascade" + strconv.Itoa(level), Name: "value"}
 }

@@ -35,7 +35,7 @@ func KillAfterPrimary(t testing.TB, c *Cluster, fn func(tx *percolator.Tx)) {
 			return nil
 		})
 	if err != nil {
-		t.Fatalf("the primary's commit decides: %v", err)
+		t.Fatalf("the commit failed although its primary was committed: %v", err)
 	}
 	if client.Stats().TwoPhase != 1 {
 		t.Fatal("the transaction was not committed in two phases")

@@ -24,7 +24,7 @@ import (
 // NodeConfig configures a node in memory.
 type NodeConfig struct {
 	Cluster  *Cluster
-	ID       uint64 // node id in locks; 1
+	ID       uint64 // node id in locks; 0: 1
 	Register func(*percolator.Registry)
 	Hints    scanner.Hints
 	NoLocks  bool
