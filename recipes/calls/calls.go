@@ -27,7 +27,7 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// ErrNoDatabase is returned by Step outside an observer's run.
+// ErrNoDatabase is returned by Step and Steps outside an observer's run, if they have to call.
 var ErrNoDatabase = errors.New("calls: called outside an observer's run")
 
 // Log records the results of steps in a table of its own. It is stateless, and its methods are
