@@ -99,8 +99,8 @@ func (c *Closure) page(ctx context.Context, tx *percolator.Tx, kind int, at plac
 }
 
 // neighbours reads a page of sources (rowIn) or targets (rowOut) of each item, with the records
-// of the item's mark, and visits them until visit returns false. It returns the items that it
-// did not visit, or that have further neighbours.
+// of the item's mark, and visits them until visit returns false. It returns the item for which
+// visit returned false and all behind it, and those that have further neighbours.
 func (r *run) neighbours(ctx context.Context, kind int, items []item,
 	visit func(it item, ends []string) bool) (rest []item, err error) {
 	slices.SortFunc(items, func(a, b item) int { // so that marks share the pages of a node

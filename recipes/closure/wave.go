@@ -215,8 +215,8 @@ func (r *run) expand(ctx context.Context, roots []pair) error {
 			return err
 		}
 		if len(r.suspects) > maxSuspects {
-			return fmt.Errorf("closure: deletions affect more than %d nodes of mark %q: add the "+
-				"edges again, and delete edges farther from the seeds first", maxSuspects,
+			return fmt.Errorf("closure: deletions affect more than %d nodes, some of mark %q: add "+
+				"the edges again, and delete edges farther from the seeds first", maxSuspects,
 				level[0].mark)
 		}
 		level = slices.Concat(next, rest)
