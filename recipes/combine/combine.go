@@ -44,8 +44,9 @@ type Config[V any] struct {
 	// there is none. If keep is false, the value is deleted. Combine must have no side effects,
 	// since the transaction may be retried.
 	Combine func(key string, value V, ok bool, updates []V) (combined V, keep bool)
-	// Buckets bounds the number of concurrent runs. It must not change while updates are
-	// queued. Defaults to DefaultBuckets.
+	// Buckets is the number of buckets and, while runs keep up, about that of concurrent runs;
+	// runs for several time slices of a bucket may be concurrent. It must not change while
+	// updates are queued. Defaults to DefaultBuckets.
 	Buckets int
 	// Batch is the maximum number of updates per run. Defaults to DefaultBatch.
 	Batch int
