@@ -29,10 +29,10 @@ type Table struct {
 const MaxShards = 256
 
 // New returns a Table with the number of shards, which must not change while the table has rows.
-// It panics with percolator.ErrInvalid unless shards is between 1 and MaxShards.
+// It panics with percolator.ErrInvalid if name is empty or shards is not between 1 and MaxShards.
 func New(name string, shards int) Table {
 	if name == "" || shards < 1 || shards > MaxShards {
-		panic(fmt.Errorf("%w: hashed: table %q with %d shards: it must have 1 to %d",
+		panic(fmt.Errorf("%w: hashed: table %q with %d shards: it must have a name and 1 to %d",
 			percolator.ErrInvalid, name, shards, MaxShards))
 	}
 	return Table{name: name, shards: shards}
@@ -41,7 +41,7 @@ func New(name string, shards int) Table {
 // Register registers the table with the split keys of Spec.
 func (t Table) Register(r *percolator.Registry) { r.Table(t.Spec()) }
 
-// Spec returns the spec of the table, with a split key per shard.
+// Spec returns the spec of the table, with a split key per shard except the first.
 func (t Table) Spec() percolator.TableSpec {
 	spec := percolator.TableSpec{Name: t.name}
 	for shard := 1; shard < t.shards; shard++ {
