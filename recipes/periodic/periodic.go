@@ -17,8 +17,10 @@ import (
 
 // Job is a periodic job.
 type Job struct {
-	Name  string        // the job's row, and its observer's name in the cluster
-	Every time.Duration // from the start of one run to the start of the next; at least MinEvery
+	Name string // the job's row, and its observer's name in the cluster
+	// Every is the minimum time between the starts of two runs: the timer of the next run counts
+	// from the commit of the last one. At least MinEvery.
+	Every time.Duration
 	// Do does the work in a transaction that may be retried, so its effects outside the
 	// transaction must be repeatable. After an error it is retried with backoff, as any
 	// observer is, and parked after percolator.MaxAttempts; the job then stops until it is
