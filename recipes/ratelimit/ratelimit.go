@@ -34,8 +34,8 @@ type Limit struct {
 // Config configures a Limit.
 type Config struct {
 	Table string        // table of the buckets
-	Every time.Duration // time in which one token returns to a bucket that is not full
-	Burst int           // tokens of a full bucket
+	Every time.Duration // time in which one token returns to a key that lacks some
+	Burst int           // tokens of a full key, over all its Shards
 	// Shards is the number of buckets per key, which share Burst and the rate. Defaults to 1.
 	Shards int
 }
