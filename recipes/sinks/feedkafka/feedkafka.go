@@ -208,7 +208,8 @@ func endOf(ctx context.Context, client *kgo.Client, topic string) (int64, error)
 		return 0, errors.New("feedkafka: the broker does not say where the topic of positions ends")
 	}
 	if code := resp.Topics[0].Partitions[0].ErrorCode; code != 0 {
-		return 0, fmt.Errorf("feedkafka: the end of topic %q: %w", topic, kerr.ErrorForCode(code))
+		return 0, fmt.Errorf("feedkafka: find the end of topic %q: %w", topic,
+			kerr.ErrorForCode(code))
 	}
 	return resp.Topics[0].Partitions[0].Offset, nil
 }
