@@ -5,7 +5,7 @@
 // stream itself: after a restart Publish reads the last resolved message, notes what has been
 // published after it, and leaves that out. So a change is in the stream once whatever is cut off
 // when; the stream's own window for duplicates does not matter. One process at a time may publish: it
-// states the sequence that it expects, so that a second one fails.
+// states the sequence that it expects, so that of two the one that publishes later fails.
 package feednats
 
 import (
