@@ -5,7 +5,8 @@
 // position, are one transaction of PostgreSQL: the table is at all times the state of a snapshot at
 // the position, and Copy continues after it. Views give the values the types that queries need;
 // triggers on the table can keep tables of other shapes, in the same transaction. One process at a
-// time may copy into a table: a second one fails, without an effect.
+// time may copy into a table: of two, the one that commits later fails, without an effect. A column
+// whose name is not text to PostgreSQL (UTF-8 without a zero byte) ends the copy with an error.
 package feedpostgres
 
 import (
@@ -43,7 +44,7 @@ type Config struct {
 	CommitEvery time.Duration
 }
 
-// pipelined bounds the statements, and the bytes of values, that are sent to PostgreSQL in one batch.
+// A batch is sent once it has pipelined statements, or pipelinedBytes of rows and values.
 const (
 	pipelined      = 1000
 	pipelinedBytes = 4 << 20
@@ -110,7 +111,7 @@ type copier struct {
 	committed time.Time
 	tx        pgx.Tx // nil: no change since the last commit
 	batch     pgx.Batch
-	bytes     int // of the batch's values
+	bytes     int // of the batch's rows and values
 }
 
 // open creates the tables and reads the position.
@@ -135,7 +136,7 @@ func (c *copier) open(ctx context.Context) error {
 		return tx.QueryRow(ctx, `SELECT position FROM `+c.positions+` WHERE name = $1`, c.table).Scan(&position)
 	})
 	if err != nil {
-		return fmt.Errorf("feedpostgres: read the position: %w", err)
+		return fmt.Errorf("feedpostgres: create the tables or read the position: %w", err)
 	}
 	c.position = percolator.Timestamp(position)
 	return nil
