@@ -21,7 +21,7 @@ import (
 
 // Running the commands and killing them, and the nodes that they use.
 
-// rate returns the rate at which all rows take the duration.
+// rate returns the --rate at which all rows take the duration, at least 64 KiB a second.
 func (t *trial) rate() string {
 	return fmt.Sprintf("%dKiB", max(64, int64(float64(t.size>>10)/t.duration.Seconds())))
 }
@@ -83,7 +83,8 @@ func (t *trial) pause() time.Duration {
 	return t.duration/10 + time.Duration(t.random.Int64N(int64(t.duration/5)))
 }
 
-// runUnderFaults runs a command, kills it and nodes alternately, and runs it again until it succeeds.
+// runUnderFaults runs a command, and kills it and nodes alternately, at most t.strikes times. It
+// runs the command again after it has killed it, not after a failure.
 func (t *trial) runUnderFaults(ctx context.Context, c *cluster.Cluster, args ...string) (string, error) {
 	p, err := t.launch(ctx, c, args...)
 	if err != nil {
@@ -181,7 +182,8 @@ func (t *trial) damage(ctx context.Context) error {
 			return err
 		}
 		if t.verify(ctx) == nil {
-			return fmt.Errorf("UNNOTICED: bit %d of byte %d of %s was changed, and nothing was found", bit, at, path)
+			return fmt.Errorf("UNNOTICED: bit %#02x of byte %d of %s was changed, and not found",
+				bit, at, path)
 		}
 		whole[at] ^= bit
 		if err := os.WriteFile(path, whole, 0o600); err != nil {
