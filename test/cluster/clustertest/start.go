@@ -31,8 +31,8 @@ func Start(ctx context.Context, tb testing.TB, cfg cluster.Config) *cluster.Clus
 	return c
 }
 
-// Replicated waits until there are so many tablets, and every one has three replicas that vote:
-// before, a cluster that has just begun may not survive the loss of a node.
+// Replicated waits until there are at least that many tablets, and every one has three replicas
+// that vote: before, a cluster that has just begun may not survive the loss of a node.
 func Replicated(ctx context.Context, tb testing.TB, db *percolator.DB, tablets int) {
 	tb.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -41,7 +41,7 @@ func Replicated(ctx context.Context, tb testing.TB, db *percolator.DB, tablets i
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			tb.Fatal("not in time: every tablet has its replicas")
+			tb.Fatal("the tablets do not have their replicas in time")
 		}
 	}
 }
