@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// makeCerts creates an authority, a certificate for each node in a separate folder, and one for
-// clients.
+// makeCerts creates an authority, a certificate for each host in a separate folder (on loopback,
+// one for all nodes), and one for clients.
 func (c *Cluster) makeCerts() error {
 	ca := filepath.Join(c.cfg.Dir, "ca")
 	if _, err := certs.CreateCA(certs.Request{Dir: ca}); err != nil {

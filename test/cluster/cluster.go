@@ -135,7 +135,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.Started(ctx)
 }
 
-// Dial connects to all founding nodes.
+// Dial connects to the founding nodes, through the first that answers.
 func (c *Cluster) Dial(ctx context.Context) (*percolator.DB, error) {
 	return percolator.Dial(ctx, c.Addrs(), c.ClientConfig())
 }
