@@ -28,7 +28,8 @@ type Disk struct {
 	mounted      bool
 }
 
-// ErrUnable is wrapped by errors of New and Make on machines without the privileges or tools.
+// ErrUnable is wrapped by errors of Make on machines without the privileges or tools. New then
+// skips the test.
 var ErrUnable = errors.New("a file system of a test's own needs root, mkfs.ext4 and loop devices")
 
 // New creates a file system of at most size bytes, in a sparse file, and removes it when the test
@@ -80,8 +81,8 @@ func Make(dir string, size int64, mkfs ...string) (*Disk, error) {
 // Dir returns the directory at which the file system is mounted.
 func (d *Disk) Dir() string { return d.mount }
 
-// Mount mounts it again after Unmount: the power is back. It does so on another loop
-// device: the one before may still be mounted in the mount namespace of some process,
+// Mount mounts the file system, again after Unmount: the power is back. It does so on another
+// loop device: the one before may still be mounted in the mount namespace of some process,
 // without power, and a second mount of one device is the first one again.
 func (d *Disk) Mount() error {
 	out, err := exec.Command("losetup", "--find", "--show", d.image).CombinedOutput()
@@ -90,7 +91,7 @@ func (d *Disk) Mount() error {
 	}
 	device := strings.TrimSpace(string(out))
 	mounted, err := exec.Command("mount", device, d.mount).CombinedOutput()
-	// It goes with its last mount.
+	// The device goes with its last mount.
 	if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
 		return fmt.Errorf("losetup: %w: %s", err, out)
 	}
@@ -101,7 +102,8 @@ func (d *Disk) Mount() error {
 	return nil
 }
 
-// Unmount unmounts it. No process may have files open on it.
+// Unmount unmounts the file system, if it is mounted. If a process has files open on it, Unmount
+// detaches it and returns an error.
 func (d *Disk) Unmount() error {
 	if !d.mounted {
 		return nil
@@ -152,7 +154,7 @@ func Written(path string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(fields[sectorsWritten], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("disk: sectors written: %w", err)
+		return 0, fmt.Errorf("disk: parse the number of sectors written: %w", err)
 	}
 	return n * sectorBytes, nil
 }
