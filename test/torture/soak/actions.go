@@ -58,7 +58,7 @@ func (s *soak) load(ctx context.Context, n int) error {
 	return s.write(ctx, s.drafts(s.model.fresh(n)))
 }
 
-// edit rewrites some documents, half of them more than once.
+// edit rewrites some documents, half of them twice.
 func (s *soak) edit(ctx context.Context, n int) error {
 	rows := s.model.pick(s.Rand, n)
 	s.step("edit %d documents", len(rows))
@@ -272,7 +272,7 @@ func (s *soak) park(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, quiesceTimeout)
 	defer cancel()
 	if err := s.DB.WaitIdle(waiting); err != nil {
-		return fmt.Errorf("before parking: %w", err)
+		return fmt.Errorf("wait until idle, before parking: %w", err)
 	}
 	if err := s.refuse(ctx, "yes"); err != nil {
 		return err

@@ -45,7 +45,7 @@ var figureNames = [numFigures]string{
 // figures is one measurement.
 type figures [numFigures]int64
 
-// String is a figure with its unit.
+// text formats a value of the figure with its unit.
 func (f figure) text(v int64) string {
 	switch f {
 	case heap, anonymous, disk, live:

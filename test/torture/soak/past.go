@@ -161,8 +161,8 @@ func (s *soak) readAt(ctx context.Context, at percolator.Timestamp) (*contents, 
 // leader's record and are too few for an immediate search.
 const straggle = 2 * time.Minute
 
-// rest closes the held snapshots and writes nothing until all entries older than the history are
-// collected: deleted rows leave no key.
+// rest closes the held snapshots and writes nothing until the outdated entries of some documents,
+// among them deleted ones, are collected: deleted rows leave no key.
 func (s *soak) rest(ctx context.Context) error {
 	for _, h := range s.held {
 		if err := h.snapshot.Close(); err != nil {

@@ -69,7 +69,7 @@ func Register(r *percolator.Registry) {
 	r.Weak("degree", touched, measure, opts...)
 }
 
-// observers are their names.
+// observers are the names of the observers.
 var observers = []string{"count", "invert", "degree"}
 
 // parse counts a text's words and lists its links, sorted and without repetition. Its
@@ -122,7 +122,7 @@ func count(ctx context.Context, tx *percolator.Tx, n percolator.Notification) er
 	return nil
 }
 
-// add changes the counters by has minus had, in the order of the words.
+// add changes the counters by has minus had, in no particular order.
 func add(ctx context.Context, tx *percolator.Tx, had, has map[string]int) error {
 	change := map[string]int{}
 	for w, n := range has {

@@ -146,7 +146,7 @@ func (s *soak) start(ctx context.Context) error {
 // restart ends the node cleanly and starts it again.
 func (s *soak) restart(ctx context.Context) error {
 	if err := s.node.Terminate(time.Minute); err != nil {
-		return violation("at the end: %v", err)
+		return violation("the node does not end cleanly: %v", err)
 	}
 	return errors.Join(s.start(ctx), s.reach(ctx))
 }
