@@ -119,7 +119,8 @@ func (a *arena) wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// hold returns the duration of a fault: two to eight seconds, the reaction time of a person or a watchdog.
+// hold waits for the duration of a fault: two to eight seconds, the reaction time of a person or a
+// watchdog, but not beyond a.until.
 func (a *arena) hold(ctx context.Context) error {
 	return a.wait(ctx, min(2*time.Second+a.random(6*time.Second), a.left()))
 }
@@ -168,8 +169,8 @@ func (a *arena) start(ctx context.Context, nodes ...*cluster.Process) error {
 	return errors.Join(errs...)
 }
 
-// replicated waits until every tablet has its intended number of voters, and no change of them
-// is in progress.
+// replicated waits until every tablet has its intended number of voters, without those that are
+// joining or leaving.
 func (a *arena) replicated(ctx context.Context) error {
 	want := min(a.nodes, 3)
 	for {

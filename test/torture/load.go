@@ -27,7 +27,7 @@ const (
 	checking = 3 * time.Minute
 )
 
-// counting is the workload of observers; its observer is linked in every node.
+// counting is the workload of observers; its observers are linked in every node, except in a soak.
 var counting = workload.Counting{Rows: 20_000, Shards: 8, Twin: true}
 
 // workers are the workers of each workload, by name; default two.

@@ -15,7 +15,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// busy reports whether a command was refused for a temporary reason.
+// busy reports whether a command was refused for a reason that is no failure: temporarily, or since
+// the tablets have changed (ErrInvalid).
 func busy(err error) bool {
 	return errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrOverloaded) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, percolator.ErrInvalid)
@@ -135,7 +136,7 @@ func (a *arena) share(ctx context.Context) {
 		}
 		_ = a.wait(ctx, 300*time.Millisecond)
 	}
-	a.log("the new node has got nothing yet")
+	a.log("some node still holds no replica")
 }
 
 // drain drains the node and waits until it holds no replica.

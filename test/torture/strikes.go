@@ -81,7 +81,7 @@ func slowNode(ctx context.Context, a *arena) error {
 	p := a.any()
 	a.log("slowed %d", p.Index)
 	err := errors.Join(p.Quota(0.05), a.hold(ctx), p.EndQuota())
-	a.log("ended it")
+	a.log("ended the CPU quota of %d", p.Index)
 	return err
 }
 
@@ -90,7 +90,7 @@ func slowSync(ctx context.Context, a *arena) error {
 	p, delay := a.any(), 5*time.Millisecond+a.random(45*time.Millisecond)
 	a.log("slowed the syncs of %d by %v", p.Index, delay)
 	err := errors.Join(p.InjectSync(cluster.Sync{Delay: delay}), a.hold(ctx), p.EndSync())
-	a.log("ended it")
+	a.log("ended the delays of %d", p.Index)
 	return err
 }
 
