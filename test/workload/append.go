@@ -22,8 +22,8 @@ const (
 	listLength = 60
 )
 
-// ListAppend has workers append to lists and read them, in transactions of up to five
-// operations over several tablets, and then decides whether the whole history satisfies
+// ListAppend has workers read lists and append to half of those, in transactions of up to five
+// reads over several tablets, and then decides whether the whole history satisfies
 // snapshot isolation (package sicheck). A third of them only read a snapshot. Nothing is
 // retried: each attempt is in the history with the outcome that its client received.
 func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {

@@ -14,7 +14,7 @@ import (
 // strong observer increments a counter and writes a trace of each commit, so that a row counted
 // twice, or never, can be named.
 type Counting struct {
-	Table string // "counting"; the observer's name too
+	Table string // default "counting"; also the observer's name
 	Rows  int
 	// Shards is the number of counters, over which the rows are spread; 1 is contended. 0 means
 	// only traces, which never conflict.
@@ -43,7 +43,7 @@ func (w Counting) trace() percolator.Column {
 	return percolator.Column{Table: w.table(), Name: "trace"}
 }
 
-// Register registers the observer.
+// Register registers the observer and, if Twin is set, the second one.
 func (w Counting) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
 	if w.Twin {
 		r.Strong(w.table()+" twin", w.changed(), func(_ context.Context, tx *percolator.Tx,

@@ -45,8 +45,8 @@ func (l Load) db(own *percolator.DB, worker int) *percolator.DB {
 	return own
 }
 
-// run makes the workers repeat fn until the time is up, and joins their errors. Errors that only
-// report overload are ignored.
+// run makes the workers repeat fn until the time is up, and joins their errors. It ignores those
+// that faults and contention explain (excused); any other ends all workers.
 func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int,
 	rng *rand.Rand) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.Duration)
@@ -104,7 +104,7 @@ func excused(err error) bool {
 }
 
 // outcome is what the error of a commit says: done, surely not done (neither), or
-// unknown. With a context that ends, what is no refusal says nothing.
+// unknown. Only ErrConflict and ErrLocked mean surely not done.
 func outcome(err error) (done, unknown bool) {
 	refused := errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
 	switch {
@@ -116,8 +116,8 @@ func outcome(err error) (done, unknown bool) {
 	return false, true
 }
 
-// patiently repeats a read until it succeeds, breaks a promise, or ctx ends: the faults
-// may not be over yet.
+// patiently repeats a read until it succeeds, returns an error that is not excused, or ctx
+// ends: the faults may not be over yet.
 func patiently(ctx context.Context, read func() error) error {
 	const pause = 100 * time.Millisecond
 	for {

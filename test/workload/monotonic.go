@@ -17,7 +17,7 @@ var step = percolator.Column{Table: Table, Name: "step"}
 
 // Monotonic has workers increment a cell and write a row for each number, in transactions over
 // several tablets. The order of commit timestamps, the order of numbers, and real time must
-// agree; every number up to the last has one row, and an acknowledged one names its worker.
+// agree; every number up to the last has one row, which names the step that wrote it.
 func Monotonic(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {
@@ -89,8 +89,8 @@ func (m *steps) order() error {
 		if i > 0 {
 			before := m.done[i-1]
 			if before.number == d.number || before.commit > d.start {
-				return fmt.Errorf("workload: monotonic: numbers %d and %d: %d…%d and %d…%d",
-					before.number, d.number,
+				return fmt.Errorf("workload: monotonic: numbers %d and %d are equal or overlap: "+
+					"%d…%d and %d…%d", before.number, d.number,
 					before.start, before.commit, d.start, d.commit)
 			}
 		}
@@ -134,7 +134,8 @@ func (m *steps) check(ctx context.Context, db *percolator.DB) error {
 	for n := 1; n <= last; n++ {
 		mark := marks[row(m.run, n)]
 		if !m.tried[mark] || seen[mark] {
-			return fmt.Errorf("workload: monotonic: number %d is of %q, who was refused or has another", n, mark)
+			return fmt.Errorf("workload: monotonic: number %d is of step %q, which was refused, has "+
+				"another number, or is unknown", n, mark)
 		}
 		seen[mark] = true
 	}

@@ -156,8 +156,8 @@ func (w *Timers) Check(ctx context.Context, db *percolator.DB) error {
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
-			return fmt.Errorf("workload: timers: TIMER-LOST: row %s has not been run for: %w", waiting,
-				cmp.Or(err, ctx.Err()))
+			return fmt.Errorf("workload: timers: TIMER-LOST: no observer has run for row %q: %w",
+				waiting, cmp.Or(err, ctx.Err()))
 		}
 	}
 }
