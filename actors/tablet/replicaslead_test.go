@@ -230,3 +230,22 @@ func TestLeaderKnowsUnwrittenLocks(t *testing.T) {
 	}
 	t.Errorf("the history lacks the lock: %v", shown)
 }
+
+// TestLeaderKnowsLocksOnTimers: a new leader of a tablet that timers share with a table knows the locks on
+// timers.
+func TestLeaderKnowsLocksOnTimers(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	old := g.elect(groupTablet, 1, 2, 3)
+	timer := &pb.Cell{Table: uint32(mvcc.TimerTable), Row: []byte("timer"), Column: []byte("c")}
+	prewrite := prewriteOf(g.take(1), "", "v")
+	prewrite.GetPrewrite().Primary, prewrite.GetPrewrite().Writes[0].Cell = timer, timer
+	g.do(groupTablet, prewrite)
+	g.even(groupTablet, 1, 2, 3)
+	lead := g.elect(groupTablet, g.others(old)...)
+	get := &pb.TabletRequest{Op: &pb.TabletRequest_Get{
+		Get: &pb.GetRequest{At: uint64(g.take(1)), Cells: []*pb.Cell{timer}},
+	}}
+	if got := g.at(lead, groupTablet, get).GetGet().GetResults()[0]; got.GetStatus() != pb.Status_STATUS_LOCKED {
+		t.Errorf("TIMER-LOCKS: the lock is not known: %v", got)
+	}
+}

@@ -106,7 +106,7 @@ func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *
 // weigh measures the next piece on a read worker.
 func (r *measuring) weigh(d *pb.TabletDescriptor, workers *readStages) {
 	workers.background.Submit(&weighJob{
-		shared: workers.Shared, of: r, span: wire.Spans(d)[0], place: r.place, step: r.step,
+		shared: workers.Shared, of: r, span: wire.SpanOf(d), place: r.place, step: r.step,
 	})
 }
 

@@ -82,15 +82,23 @@ func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
 	return out, !out.HasEnd || out.Start < out.End
 }
 
-// Spans returns the span of the tablet's rows in the table in which it starts. The span is
+// SpanOf returns the span of the tablet's rows in the table in which it starts. The span is
 // unbounded if the tablet extends into later tables.
-func Spans(d *pb.TabletDescriptor) []mvcc.Span {
+func SpanOf(d *pb.TabletDescriptor) mvcc.Span {
 	start := StartOf(d)
-	end, bounded := EndOf(d)
-	if bounded && end.Table == start.Table {
-		return []mvcc.Span{{Table: start.Table, Start: start.Row, End: end.Row, HasEnd: true}}
+	span, _ := Clip(d, mvcc.Span{Table: start.Table})
+	return span
+}
+
+// Spans returns the spans of all of the tablet's rows: SpanOf, and that of the timers if they are
+// in a later table of the tablet. No other table can be: each one begins with a tablet of its own,
+// and the timers get theirs only when some are set (actors/timers).
+func Spans(d *pb.TabletDescriptor) []mvcc.Span {
+	spans := []mvcc.Span{SpanOf(d)}
+	if timers, here := Clip(d, mvcc.Span{Table: mvcc.TimerTable}); here && spans[0].Table != mvcc.TimerTable {
+		spans = append(spans, timers)
 	}
-	return []mvcc.Span{{Table: start.Table, Start: start.Row}}
+	return spans
 }
 
 // PendingSplits returns the number of split keys of the request at which no tablet of the

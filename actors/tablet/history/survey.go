@@ -55,10 +55,9 @@ func (j *Survey) Run() {
 	defer snap.Close()
 	view := surveyView{Snap: snap, Observers: j.catalogue.At(j.pass.Safepoint)}
 	out := &Surveyed{pass: j.pass}
-	for _, span := range wire.Spans(j.tablet) { // there is one
-		out.found, _, out.place, out.Err = mvcc.Survey(view, span, j.place, surveyFinds,
-			surveyLooked)
-	}
+	// Timers that share the tablet are surveyed once they have a tablet of their own.
+	out.found, _, out.place, out.Err = mvcc.Survey(view, wire.SpanOf(j.tablet), j.place, surveyFinds,
+		surveyLooked)
 	out.spent = time.Since(begin)
 	j.send(out)
 }
