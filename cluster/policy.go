@@ -101,7 +101,8 @@ func (p *PolicyView) Read(ctx context.Context) (*pb.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Now(), p.Learn(read)
+	err = p.Learn(read)
+	return p.Now(), err
 }
 
 // Learn keeps a policy if it is newer than the known one, and then calls changed. It passes the

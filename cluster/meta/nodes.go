@@ -93,7 +93,7 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 		// Known before: only the addresses, labels, version, incarnation and start are new.
 		to.JoinedTs = have.JoinedTs
 		if have.State != pb.NodeState_NODE_STATE_GONE {
-			to.State = have.State
+			to.State, to.DrainReplicas = have.State, have.DrainReplicas
 		}
 		return to, nil
 	}

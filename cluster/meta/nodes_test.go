@@ -162,6 +162,18 @@ func TestNodesRaced(t *testing.T) {
 	}
 }
 
+// TestDrainOutlivesARestart: a draining node that starts again keeps the number of replicas of its drain.
+func TestDrainOutlivesARestart(t *testing.T) {
+	ctx := context.Background()
+	_, m := newWorld(t)
+	_, first := m.Nodes.RegisterNode(ctx, nodeRecord(11, 1), 100)
+	_, drain := m.Nodes.StartDrain(ctx, 11, 7)
+	r, again := m.Nodes.RegisterNode(ctx, nodeRecord(11, 2), 200)
+	if err := errors.Join(first, drain, again); err != nil || r.DrainReplicas != 7 {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
 // nodeIn returns a node's record in the node table, or nil.
 func nodeIn(ctx context.Context, m *Meta, id uint64) (*wire.NodeRecord, error) {
 	all, err := m.Nodes.Nodes(ctx)

@@ -193,7 +193,13 @@ func daysText(ms int64) string {
 	case d >= 2*day && d%day == 0:
 		return fmt.Sprintf("%dd", d/day)
 	}
-	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 // unixText formats a time; "-" for 0.
