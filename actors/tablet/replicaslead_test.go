@@ -232,7 +232,7 @@ func TestLeaderKnowsUnwrittenLocks(t *testing.T) {
 }
 
 // TestLeaderKnowsLocksOnTimers: a new leader of a tablet that timers share with a table knows the locks on
-// timers.
+// timers. Catches BROKEN=timer_locks_forgotten.
 func TestLeaderKnowsLocksOnTimers(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	old := g.elect(groupTablet, 1, 2, 3)

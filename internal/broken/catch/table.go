@@ -290,6 +290,8 @@ var properties = []property{
 		assertion: "LEASE-BROKEN: .*"},
 	{tag: "lease_campaign_at_once", pkg: "actors/tablet/group", test: "^TestReportOfDeathWaits$",
 		assertion: "LEASE-BROKEN: .*"},
+	{tag: "timer_locks_forgotten", pkg: "actors/tablet", test: "^TestLeaderKnowsLocksOnTimers$",
+		assertion: "TIMER-LOCKS: .*"},
 	{tag: "lease_late_ack", pkg: "actors/tablet/group", test: "^TestLateAcknowledgment$",
 		assertion: "LEASE-BROKEN: .*"},
 	{tag: "lease_reopened", pkg: "actors/tablet/group", test: "^TestPromiseOutlivesGroup$",
