@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +27,8 @@ import (
 
 // fakeCluster is a Transport with prepared answers. An answer that the test does not set is empty.
 type fakeCluster struct {
-	txn.Transport // nil: a method that no command should call panics
+	txn.Transport            // nil: a method that no command should call panics
+	mu            sync.Mutex // held while a mutation is answered
 	tables        []*pb.Table
 	tablets       []*pb.TabletDescriptor
 	clients       *pb.ClientsResponse
@@ -103,6 +105,8 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor,
 			}
 		}
 	}
+	f.mu.Lock() // a command may send to several tablets at once
+	defer f.mu.Unlock()
 	f.sent = append(f.sent, &pb.TabletRequest{Op: req.Op})
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: f.mutate(req)}}, nil
 }
