@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/test/cluster"
 )
 
 const pauseTable = "kill -9 of the process that grants timestamps, 3 processes"
@@ -19,6 +20,9 @@ func (s *stage) failOvers(ctx context.Context) error {
 	if s.r.Smoke {
 		rounds = 1
 	}
+	if err := s.replicated(ctx); err != nil {
+		return err
+	}
 	for range rounds {
 		longest, err := s.failOver(ctx)
 		if err != nil {
@@ -27,6 +31,17 @@ func (s *stage) failOvers(ctx context.Context) error {
 		s.r.Value(pauseTable, "8 callers", "ms longest wait", longest.Seconds()*1000)
 	}
 	return nil
+}
+
+// replicated waits until the meta tablet survives the loss of a process.
+func (s *stage) replicated(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	db, err := s.c.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(cluster.Replicated(ctx, db, 1), db.Close())
 }
 
 // failOver kills the process under the load of several callers, and starts it again afterwards. A timestamp
