@@ -66,7 +66,7 @@ func TestHistoryOfALongRow(t *testing.T) {
 	}{
 		{100, 100, "percolator: the first 100; --limit shows more\n"},
 		{mvcc.MaxHistory, mvcc.MaxHistory, "the first 4096; --limit shows more"},
-		{mvcc.MaxHistory + 5, mvcc.MaxHistory + 1, "it may have more"},
+		{mvcc.MaxHistory + 5, mvcc.MaxHistory + 1, "the row may have more entries"},
 	} {
 		code, stdout, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json",
 			"--limit", fmt.Sprint(tc.limit))
@@ -85,7 +85,7 @@ func TestHistoryOfALongRow(t *testing.T) {
 			Value: make([]byte, mvcc.HistoryBytes)},
 	}
 	_, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob")
-	if !strings.Contains(stderr, "it may have more") {
+	if !strings.Contains(stderr, "the row may have more entries") {
 		t.Errorf("as many bytes as a tablet answers: %q", stderr)
 	}
 }
