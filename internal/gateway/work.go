@@ -135,7 +135,10 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 		w.die(txn.Errorf("%w: the node is stopping", percolator.ErrUnavailable)) // counts as nothing
 	}
 	w.die(errWorkerLost)
-	<-ended // serve has returned it, or the worker is dead
+	// serve has passed the result on, or the worker is dead.
+	if last := <-ended; err == nil {
+		err = last
+	}
 	return err
 }
 
