@@ -74,6 +74,12 @@ func TestExpiryFailOver(t *testing.T) {
 		t.Fatalf("%d rows in the snapshot: %v", seen, err)
 	}
 	crashed := false
+	var left, ends int
+	defer func() {
+		if t.Failed() {
+			t.Logf("%d rows are left, %d have ended", left, ends)
+		}
+	}()
 	awaitTrue(ctx, t, "all but the row that is written anew has expired", func() bool {
 		if err := write("stays"); err != nil {
 			return false
@@ -83,7 +89,7 @@ func TestExpiryFailOver(t *testing.T) {
 			return false
 		}
 		defer func() { _ = s.Close() }()
-		left, err := count(s, event)
+		left, err = count(s, event)
 		if err != nil {
 			return false
 		}
@@ -94,7 +100,7 @@ func TestExpiryFailOver(t *testing.T) {
 			crashed = true
 			r.crash(2)
 		}
-		ends, err := count(s, gone)
+		ends, err = count(s, gone)
 		return err == nil && left == 1 && ends == rows
 	})
 	if again, err := count(before, event); err != nil || again != seen {

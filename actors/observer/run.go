@@ -381,8 +381,8 @@ func (r *run) attempt(ts mvcc.Timestamp) uint32 {
 	return r.attempts
 }
 
-// commit acknowledges and commits in one transaction. The acknowledgment clears the notification
-// (docs/adr/0048); a weak observer's notification is cleared afterwards.
+// commit commits the run. A strong observer's acknowledgment is in the same transaction, and clears
+// the notification (docs/adr/0048). A weak observer has none: its notification is cleared afterwards.
 func (r *run) commit(tx Txn) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()

@@ -121,7 +121,7 @@ func (m *Moves) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	return checkZone(d, byID, from, to)
 }
 
-// checkZone rejects a move into a zone that would then have more replicas than the source zone:
+// checkZone rejects a move into a zone that would then have more replicas than the source zone has now:
 // placement, whose first rule is to spread zones, would undo it.
 func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 	to *wire.NodeRecord) error {

@@ -25,8 +25,9 @@ type LocalWorker struct {
 	incarnation uint64
 }
 
-// LocalWorker returns a LocalWorker that acts as the caller of the request whose values life has. When life ends, the
-// worker counts as dead. cluster is the id of the node's cluster.
+// LocalWorker returns a LocalWorker that acts as who. life ends with the worker, and has the values of
+// who's request: its sessions have that request's remote address. cluster is the id of the node's
+// cluster.
 func (s *Server) LocalWorker(life context.Context, who Caller, cluster string) *LocalWorker {
 	l := &LocalWorker{Local: s.Local(who), life: life, cluster: cluster, incarnation: rand.Uint64() | 1}
 	l.performer.who.works = who.Role.Includes(certs.Observer)

@@ -37,7 +37,7 @@ type property struct {
 	pkg       string
 	test      string   // -test.run
 	assertion string   // a regular expression that the failing run's output must match
-	env       []string // for the broken run
+	env       []string // for both runs
 }
 
 // seedText finds the seed that a failing random test prints.
@@ -135,7 +135,7 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 	case errors.Is(err, errSkipped):
 		return fmt.Sprintf("NOT TESTED: %s skips here (run it as root)", p.test), nil
 	case err == nil:
-		return "", fmt.Errorf("the broken build passed:\n%s", out)
+		return "", fmt.Errorf("the test passed with the property broken:\n%s", out)
 	case took >= runLimit:
 		return "", fmt.Errorf("not caught within %v", runLimit)
 	}
@@ -150,7 +150,7 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 	}
 	began = time.Now()
 	if out, err := p.execute(ctx, binary, append(env, "BROKEN=")); err != nil {
-		return "", fmt.Errorf("the unbroken build fails too%s: %w\n%s", seed, err, out)
+		return "", fmt.Errorf("the test fails with nothing broken too%s: %w\n%s", seed, err, out)
 	}
 	passed := time.Since(began)
 	return fmt.Sprintf("caught by %s in %v, sound in %v%s: %s", p.test,
