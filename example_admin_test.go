@@ -46,7 +46,13 @@ func withDocs(fn func(ctx context.Context, db *percolator.DB) error) {
 		tx.Set("b", docText, nil)
 		return nil
 	})
-	if err := errors.Join(err, db.WaitIdle(ctx)); err != nil {
+	err = errors.Join(err, db.WaitIdle(ctx))
+	for counted := false; err == nil && !counted; { // a run is counted after its commit
+		var all []percolator.Observer
+		all, err = db.Admin().Observers(ctx)
+		counted = len(all) > 0 && all[0].Runs.Failures > 0
+	}
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
