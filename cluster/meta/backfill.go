@@ -110,7 +110,7 @@ func rowsOf(b *pb.Backfill) string {
 func (r *BackfillRecords) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	return r.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
-		// A back-fill that has ended was completed; a cancellation must not hide that.
+		// A cancellation must not hide how a back-fill has ended.
 		if wire.BackfillRuns(b) {
 			b.Cancelled = true
 		}

@@ -19,8 +19,8 @@ import (
 // executed it before.
 
 var (
-	// ErrOtherStore reports that the plan is not for this store, or that the node has run since it
-	// was inspected.
+	// ErrOtherStore reports that the plan is not for this store or of another format, or that the node
+	// has run since it was inspected.
 	ErrOtherStore = errors.New("salvage: the plan does not fit this directory")
 	// ErrApplied reports that the plan was already applied to the store. Nothing was changed.
 	ErrApplied = errors.New("salvage: the plan has already been applied to this directory")

@@ -17,7 +17,8 @@ import (
 
 // Errors that a Fault wraps; errors.Is finds them in Validate's error.
 var (
-	// ErrUnprotected reports that neither certificates nor a permitted insecure mode are configured.
+	// ErrUnprotected reports that neither certificates nor a permitted insecure mode are configured,
+	// or that HTTP would serve plain text on an address that is not a loopback one.
 	ErrUnprotected = errors.New("config: node is not protected")
 )
 
