@@ -267,8 +267,9 @@ func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
 	return t.status(req.GetStatus())
 }
 
-// flush handles one batch. Its reads share one ReadIndex, its mutations become proposals in
-// the order of their arrival.
+// flush handles one batch. Its reads share one ReadIndex, except first reads that wait for the
+// oracle of another node. Its mutations join those that are held, which are evaluated in the order
+// of their arrival when the pipeline has room.
 func (t *Tablet) flush() {
 	calls := t.batch.Take()
 	if len(calls) == 0 {

@@ -53,8 +53,8 @@ type Config struct {
 // Link is this node's end of the remoting.
 //
 // Send runs on its callers' goroutines and leaves batches to the goroutines of endpoints.
-// Streams of other nodes hand batches over on goroutines of gRPC, one batch at a time. The
-// mutex guards the fields below it and is not held while callbacks run.
+// Streams of other nodes hand batches over on goroutines of gRPC, one batch at a time over all
+// streams (receiving). mu guards the fields below it and is not held while callbacks run.
 type Link struct {
 	cfg     Config
 	addr    string

@@ -33,7 +33,8 @@ type Dirty struct {
 type Admission uint8
 
 const (
-	// Accepted means that the observer will run and Done will be called.
+	// Accepted means that the dispatcher has taken the cell and will call Done: after the observer has
+	// run, or once it finds the cell clean or drops it, which then stays dirty.
 	Accepted Admission = iota
 	// Collapsed means that a run for the cell is queued or running in this process and will
 	// see the change (§2.4, message collapsing).
