@@ -36,12 +36,15 @@ func (s *Store) Damaged() error { return s.damage.err() }
 // markDamaged makes the store fail permanently if err reports damage. It returns err.
 func (s *Store) markDamaged(err error) error {
 	var found *DamagedError
-	if !errors.As(err, &found) || !s.damage.found.CompareAndSwap(nil, found) {
+	if !errors.As(err, &found) {
+		return err
+	}
+	_ = s.state.writer.fail(found) // before anybody can know of the damage
+	if !s.damage.found.CompareAndSwap(nil, found) {
 		return err
 	}
 	s.opts.Logger.Error("store: damaged; refusing all reads and writes", "file", found.File,
 		"error", found.Err)
-	_ = s.state.writer.fail(found)
 	text := fmt.Sprintf("%s\n%v\n", found.File, found.Err)
 	if err := replaceFile(s.opts.Dir, damagedFile, text); err != nil {
 		s.opts.Logger.Error("store: cannot record the damage", "error", err)

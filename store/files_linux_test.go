@@ -203,6 +203,9 @@ func shortProcess(dir, what string) error {
 	if err := errors.Join(putFileRows(s), others.take(s, fewFiles(what))); err != nil {
 		return err
 	}
+	for len(waits.seen) > 0 {
+		<-waits.seen // of a compaction that has continued
+	}
 	go flatten()
 	<-waits.seen
 	closing := s.Close()

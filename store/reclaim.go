@@ -65,8 +65,17 @@ func (s *Store) work() {
 	}
 }
 
-// checkReplaced verifies the tables that compactions have replaced. Damage makes the store fail.
-func (s *Store) checkReplaced() error { return s.markDamaged(s.state.checkReplaced()) }
+// checkReplaced verifies the tables that compactions have replaced. Damage makes the store fail. It
+// returns earlier damage too: a call that has verified tables releases them, so that a concurrent
+// call cannot find their damage again.
+func (s *Store) checkReplaced() error {
+	s.replaced.Lock()
+	defer s.replaced.Unlock()
+	if err := s.Damaged(); err != nil {
+		return err
+	}
+	return s.markDamaged(s.state.checkReplaced())
+}
 
 // Reclaim passes Badger the number below which no open Snap reads. If much has become dead and the
 // store is quiet, it compacts. There is no value log to collect (chunk.go). The background worker

@@ -36,6 +36,7 @@ type Store struct {
 	suspicion chan struct{} // makes the scrubber verify everything now
 
 	reclaiming sync.Mutex // held while Reclaim or Compact works
+	replaced   sync.Mutex // held until damage of the tables that checkReplaced verifies is recorded
 }
 
 // database contains the open Badger database, its writer and the sequence numbers of transactions.

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"math"
+	"sync"
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -18,10 +19,28 @@ func readRaw(row string) *pb.TabletRequest {
 	}
 }
 
-// unanswered fails the test if the operation is answered.
+// jobFunc is a job for a read worker.
+type jobFunc func()
+
+func (f jobFunc) Run() { f() }
+
+// unanswered fails the test if the operation is answered, or is once the read workers have done
+// what the tablet has given them.
 func unanswered(t *testing.T, r *rig, what string, answer <-chan result) {
 	t.Helper()
 	ended := r.do(2, askStatus()).GetStatus()
+	for queued := 1; queued > 0; queued, _ = r.readers.Waiting() {
+		var met sync.WaitGroup
+		met.Add(rigReaders)
+		for range rigReaders { // every worker is between two jobs
+			lane, _ := r.readers.Lanes()
+			lane.Submit(jobFunc(func() {
+				met.Done()
+				met.Wait()
+			}))
+		}
+		met.Wait()
+	}
 	select {
 	case a := <-answer:
 		t.Errorf("STALE-READ: %s is answered at index %d of %d: %v", what, ended.AppliedIndex, ended.LastIndex, a.Value)

@@ -151,6 +151,9 @@ func newRig(tb testing.TB, o store.Options) *rig {
 	return newPipelinedRig(tb, o, DefaultPipeline)
 }
 
+// rigReaders is the number of a rig's read workers.
+const rigReaders = 2
+
 // newPipelinedRig is newRig with another Config.Pipeline.
 func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 	tb.Helper()
@@ -177,7 +180,7 @@ func newRigOf(tb testing.TB, o store.Options, pipeline int, second *pb.TabletDes
 		ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64),
 	}
 	r.logs = writers.Spawn(r.system, st, actorkit.BatchConfig{}, o.Logger)
-	r.readers = reads.NewPool(2)
+	r.readers = reads.NewPool(rigReaders)
 	r.sums = NewChecksums(st, o.Logger)
 	for id := uint64(1); id <= 2; id++ {
 		r.spawn(id)
