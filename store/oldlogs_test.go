@@ -19,9 +19,6 @@ func fillTable(t *testing.T, s *store.Store, row string) {
 	t.Helper()
 	const valueBytes = 200 << 10
 	want := store.LevelZero(s) + 1
-	deadline, tick := time.NewTimer(20*time.Second), time.NewTicker(time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
 	newest := func() string {
 		names, err := filepath.Glob(filepath.Join(store.StateDir(s), "*.mem"))
 		if err != nil || len(names) == 0 {
@@ -37,11 +34,20 @@ func fillTable(t *testing.T, s *store.Store, row string) {
 		})
 		commit(t, s, b)
 	}
-	for store.LevelZero(s) < want {
+	within(t, fmt.Sprintf("%d tables in level 0", want), func() bool { return store.LevelZero(s) >= want })
+}
+
+// within fails the test unless done returns true within 20 s.
+func within(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline, tick := time.NewTimer(20*time.Second), time.NewTicker(time.Millisecond)
+	defer deadline.Stop()
+	defer tick.Stop()
+	for !done() {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("%d tables in level 0, want %d", store.LevelZero(s), want)
+			t.Fatalf("not within 20 s: %s", what)
 		}
 	}
 }
@@ -90,12 +96,7 @@ func TestDeletedRowStaysDeletedAfterKill(t *testing.T) {
 		}
 		return len(names)
 	}
-	for deadline := time.Now().Add(20 * time.Second); logFiles() > 2 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	if n := logFiles(); n != 2 {
-		t.Fatalf("%d log files, want the reader's and the active memtable's", n)
-	}
+	within(t, "two log files, the reader's and the active memtable's", func() bool { return logFiles() == 2 })
 	// When Badger flushes the replayed memtable decides what the compaction merges, so it is repeated.
 	for i := range 4 {
 		killed := filepath.Join(dir, fmt.Sprint("copy", i))
