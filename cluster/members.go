@@ -40,9 +40,9 @@ type Members interface {
 	Alive() []Member
 	// Member returns one of them, false if the node is not believed to be alive.
 	Member(node uint64) (Member, bool)
-	// Dead reports whether the incarnation is known to have ended: gossip reported its death, or a
-	// later one exists. A node that was never a member is not known to be dead (design section 4,
-	// "Liveness").
+	// Dead reports whether the incarnation is known to have ended: gossip reported that it died or
+	// left, or a later one exists. A node that was never a member is not known to be dead (design
+	// section 4, "Liveness").
 	Dead(w mvcc.Worker) bool
 	// Watch calls fn after a member has come, gone or changed, until cancel is called; calls for
 	// earlier changes may still follow cancel. fn must not block.

@@ -16,7 +16,7 @@ import (
 type PeerLink interface {
 	// Call sends a request and waits for the response.
 	Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error)
-	// Tell sends a request and calls the callback then once with the response.
+	// Tell sends a request and calls the callback then once, with the response or an error.
 	Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error))
 	// Raft sends a Raft message, or drops it.
 	Raft(m *wire.RaftMessage)
@@ -148,7 +148,8 @@ func (p *PeerNodes) Survey(ctx context.Context, node uint64,
 	return r.GetSurvey(), err
 }
 
-// SendChunk sends a piece of a snapshot to another node. It calls the callback then as Tell does.
+// SendChunk sends a piece of a snapshot to another node. It calls the callback then as Tell does,
+// but a response that is an error as a *txn.ServerError.
 func (p *PeerNodes) SendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
 	then func(*wire.SnapshotAnswer, error)) {
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}

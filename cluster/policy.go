@@ -56,8 +56,8 @@ type PolicyConfig struct {
 // NewPolicyView returns a PolicyView that knows cfg.Own only.
 func NewPolicyView(cfg PolicyConfig) *PolicyView { return &PolicyView{cfg: cfg} }
 
-// Now returns the newest policy that was read, or the node's own before the first read. The
-// caller must not change it.
+// Now returns the newest policy that was read, or the node's own if the cluster had none or it
+// was not read yet. The caller must not change it.
 func (p *PolicyView) Now() *pb.Policy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +75,8 @@ func (p *PolicyView) LastRead() (*pb.Policy, time.Time) {
 	return p.known, p.readAt
 }
 
-// Overruled returns a line for each setting of the node that the policy overrules.
+// Overruled returns a line for each explicitly set setting of the node that the policy
+// overrules.
 func (p *PolicyView) Overruled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,9 +127,9 @@ func (p *PolicyView) Found(ctx context.Context) (*pb.Policy, error) {
 	return read, p.gate.Learn(wire.Agreed(read.GetAgreed()))
 }
 
-// Open reads the policy before the node serves, and stores the node's own if the node has
-// just founded the cluster. leadsMeta returns 0 if this node does not lead meta. An error of
-// Open ends the start.
+// Open reads the policy before the node serves. If the cluster has none and this node leads
+// meta, it stores the node's own. leadsMeta returns 0 if this node does not lead meta. An error
+// of Open ends the start.
 func (p *PolicyView) Open(ctx context.Context,
 	leadsMeta func(context.Context) (term uint64)) error {
 	// Only the leader of meta founds a policy, so that a node that joins does not impose its

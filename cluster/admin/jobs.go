@@ -100,7 +100,8 @@ func (j *Jobs) keep(job *pb.Job, now time.Time) {
 	}
 }
 
-// All returns the jobs, except those whose last report is older than keepJob.
+// All returns the jobs, except those whose last report is older than keepJob. A running job
+// without a report for silentJob is returned as silent.
 func (j *Jobs) All(now time.Time) []*pb.Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()

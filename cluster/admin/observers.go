@@ -15,8 +15,8 @@ import (
 // Orders about observers. They are written to the catalogue in meta, which the nodes that run
 // observers follow.
 
-// ControlObserver implements pb.AdminServer. When it returns, every tablet and every dispatcher
-// of a live node has applied the change.
+// ControlObserver implements pb.AdminServer. When it returns no error, every tablet and every
+// dispatcher of a live node has applied the change.
 func (s *Service) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
 	// It returns when every tablet has applied the new catalogue.

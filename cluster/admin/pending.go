@@ -31,8 +31,8 @@ func (s *Service) PendingNotifications(ctx context.Context,
 	return out, err
 }
 
-// restorePending sets the timers of a table being restored. Those that are due fire once it can
-// be opened.
+// restorePending sets the timers of a table being restored. Those that are due fire once the
+// table can be opened.
 func (s *Service) restorePending(ctx context.Context, id mvcc.TableID,
 	pending []*pb.PendingNotification) error {
 	if err := s.cfg.Gate.Check(version.Timers); err != nil {

@@ -64,8 +64,9 @@ type Node interface {
 	Restore(ctx context.Context, records []mvcc.RestoredCell) error
 	// SetTimers sets timers of a restore in one transaction.
 	SetTimers(ctx context.Context, timers []mvcc.Timer) error
-	// PendingTimers returns timers as of the timestamp, starting at the row, and the next row,
-	// empty at the end; PendingWeak returns the pending weak notifications of a column likewise.
+	// PendingTimers returns timers as of the timestamp, starting at the row, and the last row of
+	// the page, empty at the end; PendingWeak returns the pending weak notifications of a column
+	// likewise.
 	PendingTimers(ctx context.Context, at mvcc.Timestamp, from string) ([]*pb.PendingNotification, string, error)
 	PendingWeak(ctx context.Context, column mvcc.ObservedColumn, from string) ([]*pb.PendingNotification, string, error)
 	// Place wakes placement, if this node leads meta.

@@ -199,8 +199,8 @@ func (g *Gossip) Alive() []cluster.Member { return g.table.members() }
 // Member implements cluster.Members.
 func (g *Gossip) Member(node uint64) (cluster.Member, bool) { return g.table.member(node) }
 
-// Dead implements cluster.Members. It reports whether gossip has declared the incarnation dead, or a
-// later one exists. It returns false for a node that was never a member.
+// Dead implements cluster.Members. It reports whether gossip has declared that the incarnation died
+// or left, or a later one exists. It returns false for a node that was never a member.
 func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
 
 // Watch implements cluster.Members. It calls fn on one goroutine, also for changes of this

@@ -104,8 +104,8 @@ func (s *Self) readRecovery(snap *store.Snap) error {
 // Recovery returns the record of the last recovery; its Plan is empty if there was none.
 func (s *Self) Recovery() Recovery { return s.recovery }
 
-// RecoveryNoted durably records that meta contains the record of the last recovery. The next start
-// reads it.
+// RecoveryNoted durably records that meta contains the record of the last recovery. Recovery keeps
+// its result until the next start.
 func (s *Self) RecoveryNoted() error {
 	r, b := s.recovery, &store.Batch{}
 	r.Noted = true

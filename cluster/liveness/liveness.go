@@ -148,7 +148,7 @@ func (n *Node) Supported(node uint64) (epoch uint64) {
 }
 
 // Withdraw withdraws the support that the epoch stands for, unless a promise still holds. It
-// reports whether it is withdrawn, now or earlier.
+// reports whether the support is withdrawn, now or earlier.
 func (n *Node) Withdraw(node, epoch uint64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,8 +173,8 @@ func (n *Node) Refuse(node, epoch uint64) {
 	}
 }
 
-// Fortify remembers the node of the leader that the tablet's replica here acknowledged last, and the
-// epoch that it sent with that; it outlives the replica's Group. An epoch of 0 forgets.
+// Fortify remembers the node of the leader that the tablet's replica here acknowledged last, and
+// the epoch sent with that acknowledgment. Both outlive the replica's Group. An epoch of 0 forgets.
 func (n *Node) Fortify(tablet, node, epoch uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -221,7 +221,7 @@ func (n *Node) Until(node, epoch uint64) time.Duration {
 }
 
 // Asked returns the nodes to ask for support now, and the time to pass to Answered. It counts the
-// promises that have run out meanwhile.
+// promises that have run out while a lease needed them.
 func (n *Node) Asked() (nodes []uint64, sent time.Duration) {
 	if n.cfg.MayAsk == nil {
 		return nil, 0

@@ -15,8 +15,8 @@ import (
 // prefixLinked is the prefix of the rows with the observers that each node runs.
 const prefixLinked = "linked/"
 
-// Link records the observers that a node runs. It replaces an earlier incarnation's record, unless
-// that has the same names, and leaves a later one's unchanged.
+// Link records the observers that a node runs. It replaces the record of this or an earlier
+// incarnation, unless that has the same names, and leaves a later one's unchanged.
 func (obs *Observers) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 	// Sorted, so that the same set gives the same record and is not written again.
 	names = slices.Sorted(slices.Values(names))

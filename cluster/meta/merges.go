@@ -55,7 +55,7 @@ const (
 // MergeTablets merges the tablet that starts at the row of the table with the preceding one, and
 // returns the tablet that then holds the row. If none starts there, it returns the tablet that
 // holds the row. Until ctx ends it waits for placement, woken by place, to move the replicas to
-// the same nodes. Even if it fails, the row is no requested split key any more.
+// the same nodes. Even if the merge then fails, the row is no requested split key any more.
 func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 	place func()) (*pb.TabletDescriptor, error) {
 	t, err := m.schema.Table(ctx, name)

@@ -30,9 +30,9 @@ func (r *Policy) Read(ctx context.Context) (*pb.Policy, error) {
 	return policy.Complete(p), nil
 }
 
-// Found is like Read, but if there is no policy yet it stores first as the cluster's, with its
-// versions only if no node has registered. Of several nodes that do so concurrently one succeeds,
-// and all return the same policy.
+// Found is like Read, but if there is no policy yet it stores first as the cluster's, with the
+// agreed versions in first only if no node has registered. Of several nodes that do so
+// concurrently one succeeds, and all return the same policy.
 func (r *Policy) Found(ctx context.Context, first *pb.Policy) (*pb.Policy, error) {
 	p, err := update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
 		if have != nil {
@@ -80,8 +80,8 @@ func (r *Policy) Set(ctx context.Context, set *pb.Policy) (*pb.Policy, error) {
 }
 
 // Agree raises the versions that the cluster's nodes have agreed on, and returns the policy.
-// Registrations of nodes are conditional on it: each node supports the minimum, or registered
-// before the change.
+// Registrations of nodes are conditional on the policy: each node supports the minimum, or
+// registered before the change.
 func (r *Policy) Agree(ctx context.Context, to version.Agreed) (*pb.Policy, error) {
 	p, err := update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
 		if have == nil {

@@ -56,8 +56,8 @@ func (r *Recoveries) Note(ctx context.Context, recovery *pb.Recovery) error {
 	return err
 }
 
-// Finish records that the recovery by the plan was verified at the given time, unless it was
-// before. CODE_INVALID if there is no such recovery.
+// Finish records that the recovery by the plan was verified at the given time, unless an
+// earlier verification is recorded. CODE_INVALID if there is no such recovery.
 func (r *Recoveries) Finish(ctx context.Context, plan string, at time.Time) (*pb.Recovery, error) {
 	return update(ctx, r.records, prefixRecovery+plan,
 		func(have *pb.Recovery) (*pb.Recovery, []change, error) {

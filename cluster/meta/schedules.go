@@ -36,7 +36,8 @@ func (s *Schedules) List(ctx context.Context) ([]*pb.BackupSchedule, error) {
 }
 
 // Set creates a schedule, or replaces the operator's fields of an existing one. The recorded
-// outcomes are kept unless it now makes other backups. Errors: CODE_INVALID, CODE_TOO_LARGE.
+// outcomes are kept unless the location or the tables change. Errors: CODE_INVALID,
+// CODE_TOO_LARGE.
 func (s *Schedules) Set(ctx context.Context, to *pb.BackupSchedule) error {
 	if err := checkSchedule(to); err != nil {
 		return err

@@ -31,7 +31,7 @@ const (
 type Tokens struct{ records }
 
 // Create adds a token with the requested validity. CODE_INVALID if the request is invalid, or if
-// a valid token with another secret has its name.
+// a valid token with another secret has its name; CODE_TOO_LARGE beyond maxTokens.
 func (t *Tokens) Create(ctx context.Context, req *pb.CreateTokenRequest,
 	now time.Time) (*pb.Token, error) {
 	if err := checkToken(req); err != nil {

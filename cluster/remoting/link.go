@@ -45,7 +45,8 @@ type Config struct {
 	// 1024. Streams on further ones are refused.
 	MaxConnections int
 	// MaxPending is the most connections of others on which no stream has begun, such as in their
-	// handshakes; default 512. One more closes another, see package connlimit.
+	// handshakes; default 512. One more displaces the oldest of the address that has most of them,
+	// see package connlimit.
 	MaxPending int
 	Logger     *slog.Logger
 }

@@ -102,7 +102,8 @@ func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
 }
 
 // AskNode sends the operation to the replica on another node, once. A rejection by the node is
-// returned like one by the tablet. On a single node nothing is sent.
+// returned like one by the tablet. On a single node nothing is sent: the error wraps
+// txn.ErrNotSent.
 func (c *Carrier) AskNode(ctx context.Context, node uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if c.peers == nil {

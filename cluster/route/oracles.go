@@ -27,9 +27,10 @@ type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 // Leader is the node that leads, or 0 if unknown.
 type NotLeader struct{ Leader uint64 }
 
-// Error names the leader.
+// Error implements error.
 func (e *NotLeader) Error() string {
-	return fmt.Sprintf("route: this node does not lead meta; node %d does", e.Leader)
+	return fmt.Sprintf("route: this node does not lead meta; its leader is node %d (0: unknown)",
+		e.Leader)
 }
 
 // Oracles sends requests for timestamps to the oracle of the node that leads meta (design section
