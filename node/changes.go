@@ -130,9 +130,9 @@ func (c *changes) gone(m cluster.Member) {
 	c.locks.Forget(hosting.LockOwners(m.NodeID, m.Incarnation))
 }
 
-// mapPause is the least time between two reads of the tablet map by a node that does not hold every
-// tablet, plus a jitter of up to 10 %. It bounds the age of the map for splits that no request
-// encounters.
+// mapPause is the time between two periodic reads of the tablet map by a node that does not hold
+// every tablet, plus a jitter of up to 10 %. It bounds the age of the map for splits that no
+// request encounters.
 const mapPause = 20 * time.Second
 
 // mapTimeout bounds one reading of the tablet map.

@@ -320,7 +320,7 @@ func (t *tablets) Failed(id uint64, err error) {
 	t.failures.add(id, err)
 }
 
-// Removed implements tablet.Host. It records that the replica has been destroyed.
+// Removed implements tablet.Host. It has the replica, which its group has removed, destroyed.
 func (t *tablets) Removed(id uint64) { t.replicas.RemovedHere(id) }
 
 // Stale implements tablet.Host. It records that the replica is inactive until its group removes it.

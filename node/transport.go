@@ -38,8 +38,8 @@ type transport struct {
 
 var _ txn.Transport = (*transport)(nil)
 
-// WorkerDead implements txn.Transport. Of remote clients, workers that had a session with this node
-// are known.
+// WorkerDead implements txn.Transport. Of the workers in remote clients it knows only those that
+// had a session with this node.
 func (t *transport) WorkerDead(ctx context.Context, w mvcc.Worker) bool {
 	if w.Node == 0 {
 		return t.observers.WorkerDead(w)

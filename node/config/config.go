@@ -11,7 +11,7 @@ import (
 
 // Limits bounds the sizes of rows, columns, values and batches, in bytes.
 type Limits struct {
-	Row    int // of a row. Defaults to 4 KiB, at most 4 KiB
+	Row    int // of a row's name. Defaults to 4 KiB, at most 4 KiB
 	Column int // of a column's name. Defaults to 1 KiB, at most 1 KiB
 	Value  int // of a value. Defaults to 4 MiB, at most 6 MiB
 	Batch  int // of all rows, columns and values of one operation. Defaults to 8 MiB, at most 8 MiB
@@ -42,14 +42,15 @@ type Config struct {
 	// empty, the node runs alone.
 	Gossip string
 	// Join lists the Listen addresses of nodes to join, host or host:port. A node with an empty
-	// directory waits for one of them without limit; a member of a cluster uses them only if it
-	// cannot reach the nodes that it knows.
+	// directory waits for one of them without limit; a member of a cluster contacts them, too,
+	// when it starts.
 	Join []string
 	// Expect is the number of fresh nodes with the same Join that found a cluster together. Values
 	// below 2 disable this.
 	Expect int
-	// Replicas is the target number of replicas of a tablet: 1, 3 or 5. With fewer nodes the target
-	// is the largest odd number that fits. It sets the policy of a new cluster, see Given.
+	// Replicas is the target number of replicas of a tablet: 1, 3 or 5; default 3. With fewer nodes
+	// the target is the largest odd number that fits. It sets the policy of a new cluster, see
+	// Given.
 	Replicas int
 	// HTTP is the host:port of the HTTP listener; AutoHTTP is the third port after Listen's. If empty,
 	// there is none.
@@ -92,13 +93,14 @@ type Config struct {
 	// LogLevel is the level of Logger's handler, which operators can change at run time; nil means
 	// fixed.
 	LogLevel *slog.LevelVar
-	// History is the time for which old versions stay readable. It sets the policy of a new
-	// cluster, see Given. Every observer's deadline must be shorter than the cluster's history
-	// (design section 4); node.Open checks that.
+	// History is the time for which old versions stay readable; default 10 min. It sets the policy
+	// of a new cluster, see Given. Every observer's deadline must be shorter than the cluster's
+	// history (design section 4); node.Open checks that.
 	History time.Duration
 	// Batch configures the batching of each kind of actor.
 	Batch Batch
-	// Scanners is the number of goroutines that scan for dirty cells (§2.4); 0 disables scanning.
+	// Scanners is the number of goroutines that scan for dirty cells (§2.4); default 2, 0 disables
+	// scanning.
 	Scanners int
 	// ObserverWorkers is the number of concurrent observer runs on this node; 0 disables observers.
 	// Default DefaultObserverWorkers: runs mostly wait for reads and for the disk, so the number may
@@ -127,7 +129,7 @@ type Config struct {
 	// MaxClockAhead limits the lead of this node's clock over the median of the other nodes' while
 	// it issues timestamps; beyond it the node transfers meta's leadership if another node can take
 	// it (design section 6). A fresh node whose clock differs by more in either direction neither
-	// joins nor founds a cluster. A few seconds suffice: synchronised clocks differ by
+	// joins nor founds a cluster. Default 5 s: synchronised clocks differ by
 	// milliseconds.
 	MaxClockAhead time.Duration
 	// Notifications configures the search for dirty cells (§2.4).
@@ -156,7 +158,7 @@ type Trace struct {
 	Endpoint string
 	// Sample is the sampling ratio, from 0 to 1, of traces that begin on this node: transactions of
 	// its own process, and observer runs for changes without a trace; at most 200 per second. Traces
-	// sampled by clients are always kept.
+	// sampled by clients are always kept. Default 0.01.
 	Sample float64
 }
 
@@ -255,17 +257,16 @@ type Notifications struct {
 	// NoLockd disables advisory row locks in scanners.
 	NoLockd bool
 	// ScanPause is the pause of a scanner after the first scan that found nothing. Each further
-	// empty scan doubles it, up to ScanPauseMax.
+	// empty scan doubles it, up to ScanPauseMax. Default 200 ms.
 	ScanPause time.Duration
 	// ScanPauseMax defaults to 1 s.
 	ScanPauseMax time.Duration
-	// ScanPage is the number of N entries per request.
+	// ScanPage is the number of N entries per request; default 256.
 	ScanPage int
-	// Young is the age below which scanners leave a notification to its hint. 0 means the
-	// scanners' default.
+	// Young is the age below which scanners leave a notification to its hint. 0 means 250 ms.
 	Young time.Duration
 	// FailurePause is the pause after the first failed run; it doubles up to FailurePauseMax. 0
-	// means the observers' defaults.
+	// means 100 ms and 1 min.
 	FailurePause, FailurePauseMax time.Duration
 }
 
@@ -276,8 +277,7 @@ type Store struct {
 	// MemTableSize is the size of Badger's memtable in bytes. Default: derived from Memory, at most
 	// 16 MiB.
 	MemTableSize int64
-	// MinFreeBytes is the free disk space below which the node refuses writes. 0 means the store's
-	// default.
+	// MinFreeBytes is the free disk space below which the node refuses writes. 0 means 512 MiB.
 	MinFreeBytes uint64
 }
 

@@ -13,9 +13,10 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// An observer runs on every node whose program links it. This file asks all live nodes at once
-// what they do for the observers, and adds up the answers. The caller's goroutine waits; one
-// goroutine for each node is in flight meanwhile.
+// An observer runs in every node and worker whose program registers it. This file asks all live
+// nodes at once what they and the workers that report to them do for the observers, and adds up
+// the answers. The caller's goroutine waits; one goroutine for each node is in flight
+// meanwhile.
 
 const (
 	// runsTimeout bounds the request to other nodes, which answer from memory.

@@ -1,5 +1,6 @@
 // Package leaderjobs starts and stops the background work of the node that leads meta:
-// placement, collection of history, splits, merges, back-fills, timers and scheduled backups.
+// placement, collection of history, splits, merges, back-fills, timers, expiry and scheduled
+// backups.
 //
 // Invariants:
 //  1. Jobs run by the policy of the cluster as it was when they started; a change of the policy

@@ -67,7 +67,7 @@ var peerTable = table[peer.Stats]{
 		func(s peer.Stats) uint64 { return s.RaftDropped }),
 	counter("peer_batches_total", "Batches of messages to other nodes.",
 		func(s peer.Stats) uint64 { return s.Batches }),
-	counter("peer_messages_total", "Messages in those batches.",
+	counter("peer_messages_total", "Messages in the batches to other nodes.",
 		func(s peer.Stats) uint64 { return s.Messages }),
 	counter("peer_unsent_batches_total", "Batches that could not be sent.",
 		func(s peer.Stats) uint64 { return s.Unsent }),

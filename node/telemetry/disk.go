@@ -15,7 +15,7 @@ import (
 var logTable = table[*pb.LogStatus]{
 	gauge("log_segments", "Files of the Raft log.", (*pb.LogStatus).GetSegments),
 	gauge("log_bytes", "Bytes of the Raft log's files.", (*pb.LogStatus).GetBytes),
-	gauge("log_live_bytes", "Bytes of the entries kept in them.", (*pb.LogStatus).GetLiveBytes),
+	gauge("log_live_bytes", "Bytes of the entries kept in the Raft log.", (*pb.LogStatus).GetLiveBytes),
 	counter("log_written_bytes_total", "Bytes written to the Raft log.", (*pb.LogStatus).GetWritten),
 	gauge("log_replay_bytes",
 		"Bytes of the Raft log behind the last checkpoint of the state, which a start after a crash replays.",

@@ -62,7 +62,7 @@ var placementTable = table[placement]{
 		func(p placement) float64 { return p.age.Seconds() }),
 	gauge("placement_target_replicas", "Target number of replicas of each tablet with the present nodes.",
 		func(p placement) uint32 { return p.Target }),
-	gauge("placement_under_replicated_tablets", "Tablets with fewer voters on live nodes.",
+	gauge("placement_under_replicated_tablets", "Tablets with fewer voters on live nodes than the target.",
 		func(p placement) uint32 { return p.UnderReplicated }),
 	gauge("placement_changing_tablets", "Tablets whose replicas are being changed.",
 		func(p placement) uint32 { return p.Changing }),

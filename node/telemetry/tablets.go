@@ -16,7 +16,7 @@ import (
 // The oracle counts on the node that issues the timestamps: the leader of meta.
 var oracleTable = table[*pb.NodeStatusResponse]{
 	counter("oracle_timestamps_total", "Timestamps issued.", (*pb.NodeStatusResponse).GetOracleServed),
-	counter("oracle_batches_total", "Batches in which they were issued.",
+	counter("oracle_batches_total", "Batches in which timestamps were issued.",
 		(*pb.NodeStatusResponse).GetOracleBatches),
 }
 
@@ -84,7 +84,7 @@ var groupTable = table[group]{
 		func(g group) int { return g.resting }),
 	gauge("tablets_leaderless", "Tablets with a replica here that knows of no leader.",
 		func(g group) int { return g.leaderless }),
-	gauge("tablets_leaderless_longest_seconds", "How long the first of them has known of none.",
+	gauge("tablets_leaderless_longest_seconds", "Longest time for which a replica here has known of no leader.",
 		func(g group) float64 { return millis(g.longest).Seconds() }),
 }
 
@@ -95,7 +95,7 @@ var measuredTable = table[*tablet.Metrics]{
 		func(m *tablet.Metrics) uint64 { return m.Led.Load() }),
 	counter("lease_reads_total", "Batches of reads that a leader among several voters served under its lease.",
 		func(m *tablet.Metrics) uint64 { return m.LeaseReads.Load() }),
-	counter("lease_quorum_reads_total", "Batches of reads for which such a leader asked the other voters.",
+	counter("lease_quorum_reads_total", "Batches of reads for which a leader among several voters asked the others.",
 		func(m *tablet.Metrics) uint64 { return m.QuorumReads.Load() }),
 	histogram("raft_entry_seconds",
 		"Time from the proposal of an entry until a quorum has it and its effects are visible.",
@@ -108,9 +108,9 @@ var measuredTable = table[*tablet.Metrics]{
 		"Answers to requests for changes. A subscriber sends about five a second for each idle tablet.",
 		func(m *tablet.Metrics) uint64 { return m.Feed.Answers.Load() }),
 	counter("feed_changes_total",
-		"Changes in these answers. What a subscriber scans to begin or to catch up is not included.",
+		"Changes in answers to requests for changes. What a subscriber scans to begin or to catch up is not included.",
 		func(m *tablet.Metrics) uint64 { return m.Feed.Changes.Load() }),
-	counter("feed_sent_bytes_total", "Size of the rows and values of these changes.",
+	counter("feed_sent_bytes_total", "Size of the rows and values of the changes in answers to requests for changes.",
 		func(m *tablet.Metrics) uint64 { return m.Feed.Bytes.Load() }),
 	histogram("feed_lag_seconds", "Time from the resolved timestamp of an answer to the timestamp of its read.",
 		func(m *tablet.Metrics) metrics.Histogram { return m.Feed.Lag.Read() }),
