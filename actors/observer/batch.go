@@ -284,9 +284,9 @@ func (b *batch) execute(tx Txn) {
 	})
 }
 
-// commit acknowledges the changes that have not failed and commits, in one transaction. The
-// acknowledgments of strong observers clear the notifications; those of weak observers are
-// cleared together afterwards.
+// commit commits the batch. A strong observer's acknowledgments of the changes that have not
+// failed are in the same transaction, and clear their notifications. A weak observer has none:
+// its notifications are cleared together afterwards.
 func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	ctx, cancel := context.WithTimeout(lead.base, lead.timeout)
 	defer cancel()

@@ -78,7 +78,8 @@ type Config struct {
 	Versions func() bool
 
 	Workers int // limit of concurrent batches; an observer without any may start one beyond it
-	// Queue limits the queued cells of one observer, and the cells in backoff of all observers.
+	// Queue limits the queued cells of one observer, its cells in debounce, and the cells in
+	// backoff of all observers.
 	Queue int
 	// MaxStuck limits the slots that are replaced because their functions ignore the cancellation
 	// of their contexts. Defaults to Workers.

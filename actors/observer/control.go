@@ -39,7 +39,7 @@ func (d *Dispatcher) onDispatcher(ctx context.Context, do func(a *dispatcherActo
 // it returns no run of a paused or retired observer starts; current runs continue to their end.
 // It ignores observers that are not registered here and leaves those missing from infos
 // unchanged. Calls must not overlap, because the last to arrive wins. It fails with ctx's error,
-// or if the dispatcher has stopped.
+// after which the settings may still be applied, or if the dispatcher has stopped.
 //
 // Every node calls it for each newer version of the catalogue.
 func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) error {

@@ -160,8 +160,9 @@ func transient(err error) bool {
 	return false
 }
 
-// failed counts a failed run in the notify entry, and parks the entry after MaxAttempts. The count
-// in the entry survives this process and includes other workers' failures.
+// failed counts a failed run in the notify entry, and parks the entry after MaxAttempts, unless
+// the observer's OnParked fails. The count in the entry survives this process and includes other
+// workers' failures.
 func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()

@@ -21,7 +21,7 @@ const (
 // Row is a conspicuous row of an observer.
 type Row struct {
 	Row string
-	// Running is the current duration of its run; 0 if it is not running or has just started.
+	// Running is the current duration of its run; 0 if it is not running or for less than longRun.
 	Running time.Duration
 	Overdue bool // the run has exceeded its deadline and was abandoned
 	// Retries is the number of consecutive runs that did not count as failed: conflicts and

@@ -124,7 +124,7 @@ func (e *deadlineError) Error() string {
 	return fmt.Sprintf("observer: deadline of %v exceeded: %v", e.deadline, e.cause)
 }
 
-// Unwrap returns the function's own error.
+// Unwrap returns the function's own error, or context.DeadlineExceeded if it has not returned.
 func (e *deadlineError) Unwrap() error { return e.cause }
 
 // do performs the run and returns its outcome. Each step other than the user's function is limited

@@ -23,8 +23,8 @@ type Meta interface {
 	Nodes(ctx context.Context) ([]*wire.NodeRecord, error)
 	// Tablets returns the tablet map.
 	Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error)
-	// Report stores a tablet's own descriptor in the map, unless the map's has a higher
-	// epoch.
+	// Report stores a tablet's own descriptor in the map, unless the map's has the same or a
+	// higher epoch.
 	Report(ctx context.Context, d *pb.TabletDescriptor) error
 	// MoveOrders returns the operator's orders that have not ended.
 	MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error)

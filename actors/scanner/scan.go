@@ -356,8 +356,8 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	}
 	answers, err := s.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// If ctx has ended, some may have been accepted and will be released once more, which has
-		// no effect.
+		// If ctx has ended, some may have been accepted: they lose their locks, so that another
+		// worker may run them, too.
 		for i := range items {
 			items[i].Done()
 		}

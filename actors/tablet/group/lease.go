@@ -36,8 +36,8 @@ type Leases interface {
 	// Waiting reports whether forgotten promises of an earlier process may still hold.
 	Waiting() bool
 	// Fortify remembers, while this process runs, the node of the leader that the tablet's replica
-	// here acknowledged last, and the epoch that it sent with that. Fortified returns both; an epoch
-	// of 0 means none.
+	// here acknowledged last, and the epoch sent with that acknowledgment. Fortified returns both;
+	// an epoch of 0 means none.
 	Fortify(tablet, node, epoch uint64)
 	Fortified(tablet uint64) (node, epoch uint64)
 }

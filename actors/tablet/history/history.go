@@ -222,7 +222,7 @@ func (h *History) Pause(operations uint64, safepoint mvcc.Timestamp) {
 	h.arm(min(times*max(h.spent, shortestStep), longestPause))
 }
 
-// End ends the pass. A completed survey has found everything.
+// End ends the pass. After a survey all garbage is known: it is deleted or remembered.
 func (h *History) End() {
 	p := h.pass
 	h.pass = nil

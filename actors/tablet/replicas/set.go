@@ -261,8 +261,8 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 }
 
 // Chunk accepts a piece of a snapshot. reply is called once, on any goroutine: when the
-// piece is staged or refused, and after the last one when the snapshot is installed. A duplicate
-// piece is answered twice.
+// piece is staged or refused, and after the last one when the snapshot is installed. A piece
+// that was sent twice is answered twice, once for each call.
 func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	counted := func(a *wire.SnapshotAnswer) {
 		if a.GetRefused() != "" {
