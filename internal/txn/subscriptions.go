@@ -16,7 +16,7 @@ func (c *Client) Subscriptions(ctx context.Context, name string) (list []*pb.Sub
 }
 
 // AdvanceSubscription creates a subscription that does not exist, raises its position, and returns
-// the position then stored. History is held from it on, up to the policy's bound.
+// the position then stored. History is held from that position on, up to the policy's bound.
 func (c *Client) AdvanceSubscription(ctx context.Context, name string,
 	to mvcc.Timestamp) (mvcc.Timestamp, error) {
 	r, err := c.subscription(ctx, &pb.SubscriptionRequest{

@@ -31,8 +31,8 @@ type Group struct {
 	now      *sync.WaitGroup // the current generation
 }
 
-// maxBackground is the maximum number of secondary commits and rollbacks that run in the
-// background. Beyond it callers do that work themselves.
+// maxBackground is the maximum number of pieces of work (secondary commits, rollbacks,
+// heartbeats) that run in the background. Beyond it callers do their work themselves.
 const maxBackground = 256
 
 // New returns a group whose pieces of work are each canceled after timeout, which also bounds Flush.
