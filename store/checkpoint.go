@@ -27,8 +27,8 @@ import (
 //     in the log.
 //
 // Open restores both (restore), so that readers see what the log contains. Checkpoints are made by
-// the background worker, by Close, and by commits that change the log other than by plain records,
-// one at a time.
+// the background worker, by Close, and by commits with a barrier (Batch.Barrier; tombstones,
+// markers, and the begin or end of a replica have one), one at a time.
 
 // The worker makes a checkpoint when checkpointBytes were appended since the last one, which
 // bounds the entries applied again at startup, or when checkpointInterval has passed and anything

@@ -16,7 +16,7 @@ var ErrBadKey = errors.New("store: malformed key")
 // Layout of keys. Keys of one locality group share their first byte, so a scan of one group
 // reads nothing of another (design section 3):
 //
-//	W L M    group | table | esc(row) | class | esc(column)
+//	W K L M  group | table | esc(row) | class | esc(column)
 //	H        …                                              | ^commit_ts
 //	D R      …                                              | start_ts
 //	N        group | table | class | esc(column) | esc(row)

@@ -53,8 +53,8 @@ const (
 
 // Options configure a Store. Only Dir is required; zero fields get the defaults.
 type Options struct {
-	// Dir is the store's directory, which is created if missing. It contains VERSION, LOCK
-	// and Badger's directory.
+	// Dir is the store's directory, which is created if missing. It contains VERSION, MEMTABLE,
+	// LOCK, Badger's directory and, without LogDir, the log's.
 	Dir string
 	// LogDir is the directory of the Raft log, which is created if missing; it may be on a
 	// device of its own. The default is a directory inside Dir.
@@ -67,8 +67,9 @@ type Options struct {
 
 	// Memory is the number of bytes that the process may use, from which the store's sizes
 	// follow (SizesFor). Zero means no limit.
-	Memory       uint64
-	MemTableSize int64 // in bytes, at least 2 MiB; the default follows from Memory
+	Memory uint64
+	// MemTableSize is in bytes; less than 2 MiB means 2 MiB. The default follows from Memory.
+	MemTableSize int64
 	// MinFreeBytes is the free disk space below which WriteBlocked refuses; Commit refuses
 	// below a quarter of it. Defaults to 512 MiB.
 	MinFreeBytes uint64

@@ -48,7 +48,8 @@ func (s *Store) watch() {
 	}
 }
 
-// work calls Reclaim every Options.ReclaimInterval until the store closes.
+// work calls Reclaim every Options.ReclaimInterval until the store closes. A store in memory
+// needs no Reclaim.
 func (s *Store) work() {
 	if s.opts.ReclaimInterval <= 0 || s.opts.InMemory {
 		return

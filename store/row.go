@@ -17,8 +17,9 @@ var rowGroups = [...]mvcc.Group{
 const rowBytes = mvcc.HistoryBytes
 
 // Row returns the row's entries in W, H, D, L, K and R, in that order, and then those in N and I of
-// the given columns, of this table: at most limit entries of each group and rowBytes in total, to bound the result
-// for a hot row. With only it returns just those cells of the row, each with a limit of its own, so
+// the given columns, which must be of this table: at most limit entries of each group, in N and I
+// of each column, and about rowBytes of values in total (see there), to bound the result for a hot
+// row. If only is given, it returns just those cells of the row, each with a limit of its own, so
 // that the width of the row does not matter.
 func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []mvcc.ObservedColumn,
 	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {

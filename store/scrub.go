@@ -113,8 +113,8 @@ func (d *database) suspect() {
 func (s *Store) Verify() error { return s.verify(nil) }
 
 // VerifyRows is like Verify for the tables from which the rows may have been read, except those
-// verified within the last minute. A node that sends rows to another calls it before the receiver
-// uses them.
+// verified or created within the last minute. A node that sends rows to another calls it before
+// the receiver uses them.
 func (s *Store) VerifyRows(rows Rows) error {
 	return s.verify(func(t badger.TableInfo) bool {
 		return rows.mayBeIn(t) && !s.state.verified.within(t.ID, verifyAgain)

@@ -19,7 +19,8 @@ const (
 	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H, K and L
 	longBit  byte = 0x04 // the value is in D
 
-	// plainTag opens the values of D, M and R, which have no header of their own.
+	// plainTag opens the values of D, M and R and of most of the store's own keys, which have no
+	// header of their own, and those of I.
 	plainTag byte = 0x01
 
 	replayBit byte = 0x01 // N's first byte
@@ -261,7 +262,8 @@ func DecodeIntent(b []byte) (mvcc.Intent, error) {
 	return i, r.done("intent", false)
 }
 
-// DecodePlain decodes a value of D or M, or a tablet's state. The result aliases b.
+// DecodePlain decodes a value of D or M, or a tablet's state, tombstone or marker. The result
+// aliases b.
 func DecodePlain(b []byte) ([]byte, error) {
 	if len(b) == 0 || b[0] != plainTag {
 		return nil, fmt.Errorf("%w: %d bytes without the leading tag", ErrBadValue, len(b))

@@ -29,7 +29,7 @@ type Writer struct {
 	d     *database
 
 	// committing is held by a Commit until its changes of the log are durable, mu only during
-	// writes to Badger. committing is acquired before checkpoints.taking, and mu after it.
+	// writes to Badger. They are acquired in the order committing, checkpoints.taking, mu.
 	committing      sync.Mutex
 	sinceSpaceCheck int // bytes written since the last check of the free space
 

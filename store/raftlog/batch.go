@@ -34,8 +34,8 @@ func (b *Batch) Begin(replica uint64, at Position, figures []byte) {
 }
 
 // Append adds entries, and sets the HardState unless it is nil or empty. The entries must be
-// contiguous. They follow the log's last entry, or replace uncommitted entries and all that
-// follow those. The batch and later the log keep the entries: neither they nor their data may
+// contiguous. They follow the log's last entry, or replace an uncommitted entry and all that
+// follow it. The batch and later the log keep the entries: neither they nor their data may
 // change afterwards.
 func (b *Batch) Append(replica uint64, entries []*raftpb.Entry, hs *raftpb.HardState) {
 	for _, e := range entries {
