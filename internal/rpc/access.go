@@ -219,7 +219,8 @@ func (c *Caller) identity() string {
 }
 
 // boundedAs returns the identity to which limits of clients apply. It is empty for operators
-// and nodes, which are not limited.
+// and nodes, which are not limited; in plain text, where every caller has their roles, all are
+// limited.
 func (c *Caller) boundedAs() string {
 	if c.By != ByNothing && c.Role.Includes(certs.Operator) {
 		return ""

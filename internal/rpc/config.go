@@ -67,7 +67,8 @@ const (
 // mean the defaults.
 type BatchConfig struct {
 	MaxMessages int // maximum number of operations per message; default 1024
-	// MaxBytes is the maximum size of a message of several operations, in bytes; default 4 MiB
+	// MaxBytes is the maximum size of a message of several operations, in bytes; default 4 MiB,
+	// also for values above MaxOperation
 	MaxBytes int
 	Linger   time.Duration // how long a message waits for further operations; default 0
 	// QueueLimit is the maximum number of unanswered operations; beyond it Send fails with

@@ -67,8 +67,8 @@ func refusePlace(err error) *txn.ServerError {
 // Identity is what two requests must share to act as one client. It is comparable.
 type Identity struct{ name, role, by string }
 
-// Identity returns the caller's: the role and the name in its certificate. Without one it is the remote
-// network.
+// Identity returns the caller's: the role, and the name in its certificate or of its token. In
+// plain text the name is the remote network's.
 func (c *Caller) Identity() Identity {
 	name := c.identity()
 	if at, err := netip.ParseAddr(name); err == nil && c.By == ByNothing {
@@ -77,7 +77,8 @@ func (c *Caller) Identity() Identity {
 	return Identity{name, string(c.Role), c.By}
 }
 
-// Account returns the name in the certificate. It is empty in plain text, where clients are not told apart.
+// Account returns the name in the certificate or of the token. It is empty in plain text, where
+// clients are not told apart.
 func (i Identity) Account() string {
 	if i.by == ByNothing {
 		return ""

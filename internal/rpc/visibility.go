@@ -88,9 +88,9 @@ func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error
 }
 
 // refuseObserver returns an error if the caller lacks the role needs for the table of the named
-// observer; what names the call in it. To callers with hidden tables it reports an unknown observer
-// itself, since the service's error lists the observers. Its second result is the error of reading the
-// catalogue.
+// observer; what names the call in the error. To callers with hidden tables it reports an unknown
+// observer itself, since the service's error lists the observers. Its second result is the error of
+// reading the catalogue.
 func (g *Guard) refuseObserver(ctx context.Context, who Caller, name, what string,
 	needs certs.Role) (*pb.Error, error) {
 	catalogue, err := g.schema.Catalogue(ctx)

@@ -41,9 +41,9 @@ func AnswerMemory(resp *pb.TabletResponse) int {
 	return n
 }
 
-// Capped returns the answer to a read, or a refusal if the answer is larger than the request
-// allows. The evaluator calls it before the next read, so that an oversized answer is never
-// queued.
+// Capped returns the answer to a read, or a refusal if the answer is larger than the request's
+// MaxAnswerBytes; 0 means no limit. The evaluator calls it before the next read, so that an
+// oversized answer is never queued.
 func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 	if req.GetMaxAnswerBytes() == 0 || resp.GetError() != nil {
 		return resp
