@@ -47,5 +47,6 @@
 //
 // A crash during a backup or a restore leaves files without a manifest, or tables with a
 // mark. The same command continues from there: completed ranges are not read again, and a
-// restore or load continues behind the last existing row of each range. Called by: internal/cli; node, for scheduled backups.
+// restore or load continues behind the last existing row of each range. Called by: internal/cli,
+// and by node for scheduled backups.
 package backup

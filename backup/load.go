@@ -48,13 +48,14 @@ type LoadCell struct {
 // Loaded is the result of Load.
 type Loaded struct {
 	At       uint64 // commit timestamp of all cells
-	Before   bool   // an earlier run has completed the load; nothing was written
+	Before   bool   // an earlier run has completed the load; no cell was written
 	Notified int64
 }
 
 // Load writes sorted rows into an empty table, and resumes an interrupted load. Until it is
 // complete the table cannot be opened. It returns ErrTable for a missing table, ErrNotEmpty for one
-// with rows, and ErrNotSorted.
+// with rows that are not of this load, or that is being restored from another source, and
+// ErrNotSorted.
 func Load(ctx context.Context, c *txn.Client, o LoadOptions) (*Loaded, error) {
 	for i := 1; i < len(o.Parts); i++ {
 		if o.Parts[i].Start <= o.Parts[i-1].Start {

@@ -26,7 +26,7 @@ type PruneOptions struct {
 // until a younger full backup is at least as old as Keep. Unfinished and damaged backups are kept.
 //
 // A crash leaves no backup without its ancestors: Prune removes the last backup of a chain first,
-// and the manifest of each first. The next call removes the remains.
+// and of each backup the manifest first. The next call removes the remains.
 func Prune(ctx context.Context, l *Location, o PruneOptions) (removed []string, err error) {
 	listed, err := l.List(ctx)
 	if err != nil {

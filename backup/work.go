@@ -33,7 +33,8 @@ const (
 	DefaultPatience = 2 * time.Minute
 )
 
-// Progress is the progress of a backup or restore, including that of earlier runs.
+// Progress is the progress of a backup, verification, restore or load, including that of
+// earlier runs, except for the Bytes of a restore or load.
 type Progress struct {
 	Ranges, Done   int
 	Records, Bytes int64
