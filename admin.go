@@ -17,8 +17,9 @@ import (
 // command line uses it too. It behaves the same in a node's process and over the network, where
 // the client's certificate must have the role that each method names; without one, all methods are
 // allowed. What an operator changes over the network is written to the audit log of the answering
-// node. Its methods are safe for concurrent use. They return ErrInvalid for a request that cannot succeed, such as one
-// that names no observer of the cluster, ErrPermission, ErrUnavailable, and ErrClosed.
+// node. Its methods are safe for concurrent use. They return ErrInvalid for a request that cannot
+// succeed, such as one that names no observer of the cluster, and ErrPermission, ErrUnavailable and
+// ErrClosed.
 type Admin struct{ db *DB }
 
 // Admin returns the control of the cluster. It uses the handle and ends with it.
@@ -56,8 +57,8 @@ type Observer struct {
 	Replay *Replay
 }
 
-// RunStats counts the runs of an observer on all nodes since each was started. A run for n changes
-// of a batch counts as n.
+// RunStats counts the runs of an observer on all nodes, each since its start, and on the workers
+// that report to them. A run for n changes of a batch counts as n.
 type RunStats struct {
 	Runs        uint64 // begun
 	Commits     uint64

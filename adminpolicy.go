@@ -17,7 +17,7 @@ type Policy struct {
 	CollectionMaxHold time.Duration // age up to which an open snapshot keeps old versions; 0: 10·History
 	NoCollection      bool          // keep all old versions
 	ReplaceDeadAfter  time.Duration // how long a node may be down before its replicas are replaced
-	ForgetAfter       time.Duration // how long a node without replicas may be down before it is forgotten; 0: forever
+	ForgetAfter       time.Duration // how long a node without replicas may be down; 0: forever
 	SplitSize         uint64        // bytes above which a tablet is split
 	SplitLoad         uint64        // operations per second above which a tablet is split
 	SplitMaxTablets   int           // maximum number of tablets

@@ -148,7 +148,8 @@ type SubscriptionInfo struct {
 }
 
 // Subscribe opens the subscription of that name, of 1 to 64 bytes, and creates it if there is none.
-// It does not reserve the name: one process at a time should use it. A subscription belongs to the name in its creator's certificate; only that one, or an
+// It does not reserve the name: one process at a time should use it. A subscription belongs to the
+// name in its creator's certificate; only a client with that name, or an
 // operator, can move or delete it.
 func (db *DB) Subscribe(ctx context.Context, name string) (*Subscription, error) {
 	if err := db.check(); err != nil {

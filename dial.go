@@ -49,7 +49,7 @@ type ClientBatch struct {
 	// MaxMessages is the maximum number of operations in one message. Defaults to 1024.
 	MaxMessages int
 	// MaxBytes is the total size of its operations, in bytes, at which a message is complete.
-	// Defaults to 4 MiB.
+	// Defaults to 4 MiB; more than 12 MiB means the default.
 	MaxBytes int
 	// Linger is the time for which a message waits for more operations. Defaults to 0.
 	Linger time.Duration
@@ -61,7 +61,8 @@ type ClientBatch struct {
 // Dial connects to a cluster through the first of the addresses that answers; the others
 // serve for failover. An address is host or host:port; the port defaults to 7800. Dial
 // returns ErrUnavailable after 10 s without an answer, or after 1 s if every address refuses
-// connections or belongs to something other than a node. It also returns when ctx ends.
+// connections or belongs to something other than a node. It also returns when ctx ends, and at
+// once if a node refuses the client.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

@@ -13,7 +13,7 @@ import (
 
 // Defaults of ObserverSpec.
 const (
-	// DefaultConcurrency leaves the bound on concurrent runs to the node.
+	// DefaultConcurrency leaves the bound on concurrent runs to the process.
 	DefaultConcurrency = 1 << 16
 	DefaultDeadline    = 30 * time.Second
 	DefaultMaxAttempts = 10
@@ -94,7 +94,7 @@ type ObserverSpec struct {
 	BatchFunc BatchFunc
 	Batch     int // 0 without a BatchFunc
 	// Concurrency is the maximum number of concurrent runs in one process. The node's
-	// ObserverWorkers bounds them too.
+	// ObserverWorkers, or the Workers of package worker, bound them too.
 	Concurrency int
 	Deadline    time.Duration // of one run; its context ends then
 	MaxAttempts int           // failed runs before the notification is parked
@@ -128,7 +128,8 @@ func NewRegistry() *Registry {
 type ObserverOption func(*ObserverSpec)
 
 // Concurrency sets the maximum number of concurrent runs of the observer in one process. Defaults
-// to the node's bound on the runs of all its observers together (Config.ObserverWorkers).
+// to the bound on the runs of all observers of the process together (ObserverWorkers of a node's
+// Config, Workers of a worker's).
 func Concurrency(n int) ObserverOption { return func(o *ObserverSpec) { o.Concurrency = n } }
 
 // Deadline sets the maximum duration of one run. Defaults to 30 s. It must be shorter than the
@@ -154,10 +155,10 @@ func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...Observ
 	r.add(ObserverSpec{Name: name, Column: col, Weak: true, Func: fn}, opts)
 }
 
-// Table registers a table that the node creates when it starts, as DB.CreateTable does. The
-// node creates the tables of observers without it; register one of those to set its split
-// keys. Registering a table again adds its split keys and ignores its Expiry. Err reports an
-// invalid registration.
+// Table registers a table that the node or worker creates when it starts, as DB.CreateTable
+// does. It also creates the tables of observers; register one of those to set its
+// split keys. Registering a table again adds its split keys and ignores its Expiry. Err reports
+// an invalid registration.
 func (r *Registry) Table(spec TableSpec) {
 	if spec.Name == "" {
 		r.errs = append(r.errs, txn.Errorf("%w: table %q: no name", ErrInvalid, spec.Name))

@@ -12,7 +12,8 @@ type Pending struct {
 	// queued or are running.
 	Runnable uint64
 	// Held is the number of notifications of observers that are paused, retired, or
-	// registered by no running process. WaitIdle does not wait for them.
+	// registered by no running process. WaitIdle does not wait for them. Neither Held nor Runnable
+	// counts the Intents of Observers.
 	Held uint64
 	// Parked is the number of notifications that failed too often. They run again after a
 	// replay or a newer change.

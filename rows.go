@@ -22,8 +22,8 @@ type Reader interface {
 	Scan(ctx context.Context, rows RowRange, cols ...Column) iter.Seq2[Cell, error]
 }
 
-// RowRange is a range of rows of one table. Its methods return a narrowed copy; the order of
-// calls does not matter.
+// RowRange is a range of rows of one table. Its methods return a narrowed copy. The order of
+// calls does not matter, except that a later Limit or Columns replaces an earlier one.
 type RowRange struct {
 	table     string
 	from      string
