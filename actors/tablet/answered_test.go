@@ -64,7 +64,7 @@ func TestStopAnswersTheMailbox(t *testing.T) {
 	answered(t, "the commit", commit)
 	for what, answer := range map[string]<-chan result{"a read": read, "a write": write} {
 		if a := answered(t, what, answer); a.Err != nil && !errors.Is(a.Err, actorkit.ErrStopped) {
-			t.Errorf("%s: %v", what, a.Err)
+			t.Errorf("%s ended with %v, want an answer or ErrStopped", what, a.Err)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestPanicAnswersTheTurn(t *testing.T) {
 func TestPanickingRead(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_Get{}}).GetError(); e.GetCode() != pb.Error_CODE_INTERNAL {
-		t.Errorf("answered %v", e)
+		t.Errorf("a Get without a body is answered %v, want INTERNAL", e)
 	}
 	r.do(2, getOf(r.take(1), "a"))
 }

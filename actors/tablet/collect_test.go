@@ -131,7 +131,7 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	for _, bad := range []*pb.CollectRequest{{}, {Bound: 1, Confirm: 1}, {Bound: ^uint64(0)},
 		{Confirm: uint64(bound) + 1}} {
 		if e := r.try(2, collectOf(bad)).GetError(); e.GetCode() != pb.Error_CODE_INVALID {
-			t.Errorf("%v: %v", bad, e)
+			t.Errorf("%v is answered %v, want INVALID", bad, e)
 		}
 	}
 	// Below the safepoint no status is inferred.
@@ -393,7 +393,7 @@ func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 		}
 	}
 	if keys := r.store.RawKeys(); keys['c'] != 0 {
-		t.Errorf("keys: %v", keys)
+		t.Errorf("keys by their first byte are %v, want no chunks ('c')", keys)
 	}
 }
 
@@ -430,7 +430,7 @@ func TestCollectsDroppedTable(t *testing.T) {
 	r.raise(2, r.take(1))
 	r.quiet(2)
 	if groups := r.rowsOf(); len(groups) != 0 {
-		t.Errorf("left are %v", groups)
+		t.Errorf("left are %v, want nothing", groups)
 	}
 	statusOf(t, "its commit once more", r.do(2, commitOf(start, commit, "late")),
 		pb.Status_STATUS_UNKNOWN)
@@ -494,7 +494,7 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 	r.raise(2, r.take(1))
 	r.quiet(2)
 	if groups := r.rowsOf(); groups[mvcc.GroupHistory] != 0 || groups[mvcc.GroupWrite] != 4 {
-		t.Errorf("left are %v", groups)
+		t.Errorf("left are %v, want 4 in W and none in H", groups)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestAnsweredOutlivesTheLeader(t *testing.T) {
 	defer release()
 	start := g.take(1)
 	if r := g.at(old, groupTablet, onePhaseOf(start, put("a", "new"))); r.GetMutation().GetStatus() != pb.Status_STATUS_OK {
-		t.Fatalf("answered %v", r)
+		t.Fatalf("the write is answered %v, want OK", r)
 	}
 	if s := g.status(old, groupTablet); s.AppliedIndex == s.LastIndex {
 		t.Fatal("it is applied: the test tests nothing")
@@ -170,6 +170,6 @@ func TestAnsweredWaitsForRoom(t *testing.T) {
 	free.Store(math.MaxUint64)
 	look(r.store)
 	if got := await(t, read).GetRawGet().Values[0]; string(got.Value) != "v" {
-		t.Errorf("r is %v", got)
+		t.Errorf("r is %v, want v", got)
 	}
 }

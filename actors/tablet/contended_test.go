@@ -24,14 +24,14 @@ func TestContended(t *testing.T) {
 	}
 	rows := c.Read()
 	if len(rows) != maxContended || rows[0].Row != "hot" || rows[0].Table != 16 {
-		t.Fatalf("%d rows, the first %+v", len(rows), rows[0])
+		t.Fatalf("%d rows, the first %+v; want maxContended, the first hot", len(rows), rows[0])
 	}
 	if r := rows[0]; r.Locked != 10*maxContended || r.Conflicts != 10*maxContended || r.AtMost != 0 {
 		t.Errorf("the hot one: %+v", r)
 	}
 	for _, r := range rows[1:] {
 		if r.Row == "fine" || r.Sum() > r.AtMost+1 {
-			t.Errorf("%+v", r)
+			t.Errorf("%+v: want no row fine, and counts of at most AtMost+1", r)
 		}
 	}
 }

@@ -155,18 +155,18 @@ func TestTermEndsWhileWritten(t *testing.T) {
 			Message: vote,
 		})
 	if code := g.code(written); code != pb.Error_CODE_UNKNOWN {
-		t.Errorf("answered with %v", code)
+		t.Errorf("the write is answered with %v, want UNKNOWN", code)
 	}
 	release()
 	g.elect(groupTablet, 1)
 	if got := g.read(groupTablet, "a"); got != "2" {
-		t.Errorf("a has %q", got)
+		t.Errorf("a has %q, want 2", got)
 	}
 	m.stop(groupTablet)
 	m.spawn(groupTablet)
 	g.elect(groupTablet, 1)
 	if got := g.read(groupTablet, "a"); got != "2" {
-		t.Errorf("a has %q after a restart", got)
+		t.Errorf("a has %q after a restart, want 2", got)
 	}
 	g.write(groupTablet, "a", "3")
 }

@@ -120,7 +120,7 @@ func TestFirstReadWithoutOracle(t *testing.T) {
 	})
 	grant(errors.New("no oracle"))
 	if a := <-first; a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
-		t.Errorf("answered %v, %v", a.Value, a.Err)
+		t.Errorf("the read is answered %v, %v, want NOT_PROPOSED", a.Value, a.Err)
 	}
 	(<-asked)(nil)
 	await(t, second)
@@ -141,7 +141,7 @@ func TestFirstReadsAnsweredAtStop(t *testing.T) {
 	grant(nil)
 	for _, read := range []<-chan result{first, second} {
 		if a := <-read; a.Err == nil && a.Value.GetError() == nil {
-			t.Errorf("answered %v", a.Value)
+			t.Errorf("a read is answered %v, want an error", a.Value)
 		}
 	}
 }

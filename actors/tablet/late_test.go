@@ -56,7 +56,7 @@ func TestLateOperationsAreDropped(t *testing.T) {
 	for what, answer := range answers {
 		if a := answered(t, what, answer); a.Err != nil ||
 			a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
-			t.Errorf("%s: answered %v, %v", what, a.Value, a.Err)
+			t.Errorf("%s is answered %v, %v, want NOT_PROPOSED", what, a.Value, a.Err)
 		}
 	}
 	r.do(2, onePhaseOf(r.take(1), put("after", "1"))) // behind everything still under way

@@ -21,7 +21,7 @@ func TestManyCellsInOneRequest(t *testing.T) {
 	}
 	e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}}).GetError()
 	if e.GetCode() != pb.Error_CODE_TOO_LARGE {
-		t.Errorf("answered %v", e)
+		t.Errorf("the rollback is answered %v, want TOO_LARGE", e)
 	}
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
 }
@@ -31,7 +31,7 @@ func TestManyCellsToRead(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	e := r.try(2, getOf(r.take(1), make([]string, maxOperationCells+1)...)).GetError()
 	if e.GetCode() != pb.Error_CODE_TOO_LARGE {
-		t.Errorf("answered %v", e)
+		t.Errorf("a read of maxOperationCells+1 cells is answered %v, want TOO_LARGE", e)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestRawGetIsBounded(t *testing.T) {
 		get.Cells = append(get.Cells, cellOf("a"))
 	}
 	if e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: get}}).GetError(); e.GetCode() != pb.Error_CODE_TOO_LARGE {
-		t.Errorf("answered %v", e)
+		t.Errorf("the raw read is answered %v, want TOO_LARGE", e)
 	}
 }
 
@@ -76,12 +76,12 @@ func TestAnswerBeyondItsRoom(t *testing.T) {
 	get.MaxAnswerBytes = 4 << 10
 	e := r.try(2, get).GetError()
 	if e.GetCode() != pb.Error_CODE_OVERLOADED || e.GetNeedsBytes() < 1<<20 {
-		t.Fatalf("answered %v", e)
+		t.Fatalf("the read is answered %v, want OVERLOADED that needs 1 MiB or more", e)
 	}
 	get = getOf(r.take(1), "a")
 	get.MaxAnswerBytes = e.NeedsBytes
 	if got := r.do(2, get).GetGet().GetResults(); len(got) != 1 || len(got[0].Value) != 1<<20 {
-		t.Errorf("answered %d results", len(got))
+		t.Errorf("answered %d results, want 1 of 1 MiB", len(got))
 	}
 }
 
@@ -106,7 +106,7 @@ func TestManyValuesBeyondTheirRoom(t *testing.T) {
 		}
 		if got := resp.GetGet().GetResults(); len(got) != values+1 ||
 			len(got[values].Value) != 400<<10 {
-			t.Errorf("answered %v, %d results", resp.GetError(), len(got))
+			t.Errorf("answered %v, %d results, want values+1, the last of 400 KiB", resp.GetError(), len(got))
 		}
 		if tries > 6 {
 			t.Errorf("%d tries", tries)

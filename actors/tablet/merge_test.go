@@ -125,7 +125,7 @@ func TestMergeKeepsWhatBothPromised(t *testing.T) {
 	merged := r.do(2, mergeOf(left.Epoch, pb.MergeRequest_STEP_TAKE, frozen)).GetMerge().GetTablet()
 	r.awaitLeader()
 	if merged.Epoch <= frozen.Epoch || !merged.EndUnbounded {
-		t.Fatalf("merged to %v", merged)
+		t.Fatalf("merged to %v, want a later epoch and no end", merged)
 	}
 	at := r.take(1)
 	statusOf(t, "a row of the left", r.do(2, getOf(at, "a")), pb.Status_STATUS_OK)

@@ -111,7 +111,7 @@ func TestNothingToApplyWakes(t *testing.T) {
 		select {
 		case a := <-answer:
 			if got := a.Value.GetMutation().GetStatus(); got != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
-				t.Errorf("answered %v, %v", a.Value, a.Err)
+				t.Errorf("answered %v, %v, want COMMIT_TS_TOO_LOW", a.Value, a.Err)
 			}
 		case <-time.After(8 * time.Second): // MaxWait is 10 s
 			t.Fatal("a commit waits for one that is over")

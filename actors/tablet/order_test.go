@@ -116,11 +116,11 @@ func TestAnswersWaitUntilCommitted(t *testing.T) {
 		return
 	}
 	if got := await(t, committed).GetMutation(); got.Status != pb.Status_STATUS_OK {
-		t.Errorf("commit: %v", got)
+		t.Errorf("the commit is answered %v, want OK", got)
 	}
 	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED ||
 		got.CommitTs != uint64(commit) {
-		t.Errorf("status: %v", got)
+		t.Errorf("the status is %v, want COMMITTED at the commit's timestamp", got)
 	}
 }
 
@@ -251,7 +251,7 @@ func refusedGrantReleases(t *testing.T, r *rig) {
 	future := mvcc.MaxTimestamp - 1
 	if got := r.do(2, onePhaseOf(future,
 		put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
-		t.Fatalf("answered %v", got)
+		t.Fatalf("answered %v, want COMMIT_TS_TOO_LOW", got)
 	}
 	await(t, r.start(2, onePhaseOf(r.take(1), put("a", "2"))))
 	await(t, r.start(2, getOf(r.take(1), "a")))
@@ -272,7 +272,7 @@ func TestOracleFailureReleases(t *testing.T) {
 	r.mu.Unlock()
 	if e := r.try(2, onePhaseOf(r.take(1),
 		put("a", "1"))).GetError(); e.GetCode() != pb.Error_CODE_NOT_PROPOSED {
-		t.Fatalf("answered %v", e)
+		t.Fatalf("answered %v, want NOT_PROPOSED", e)
 	}
 	r.mu.Lock()
 	r.timestamps = nil
@@ -349,14 +349,14 @@ func TestNextBatchMeetsTheApply(t *testing.T) {
 	third := r.start(groupTablet, prewriteOf(g.take(1), "c", "3"))
 	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED ||
 		got.CommitTs != uint64(commit) {
-		t.Errorf("status: %v", got)
+		t.Errorf("the status is %v, want COMMITTED at the commit's timestamp", got)
 	}
 	for i, answer := range []<-chan result{committed, other, third} {
 		if i == 2 {
 			releaseApply()
 		}
 		if got := await(t, answer).GetMutation(); got.Status != pb.Status_STATUS_OK {
-			t.Errorf("answered %v", got)
+			t.Errorf("answered %v, want OK", got)
 		}
 	}
 }

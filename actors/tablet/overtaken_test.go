@@ -99,7 +99,7 @@ func TestManyGarbageCells(t *testing.T) {
 	r.raise(2, r.take(1))
 	r.until(2, "all is collected", func(s *pb.StatusResponse) bool { return s.Garbage == 0 })
 	if groups := r.rowsOf(); groups[mvcc.GroupHistory] != 0 {
-		t.Errorf("left are %v", groups)
+		t.Errorf("left are %v, want none in H", groups)
 	}
 }
 
@@ -137,6 +137,6 @@ func TestForgottenGarbageIsFound(t *testing.T) {
 	r.raise(2, r.take(1))
 	r.quiet(2)
 	if groups := r.rowsOf(); groups[mvcc.GroupHistory] != 0 {
-		t.Errorf("left are %v", groups)
+		t.Errorf("left are %v, want none in H", groups)
 	}
 }

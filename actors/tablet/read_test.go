@@ -140,7 +140,7 @@ func TestWaitingReadsEndWithTheTablet(t *testing.T) {
 	for range f.sent - reads.MaxJobs*reads.MaxCalls {
 		a := answered(t, "a scan that waits in the tablet", f.answers)
 		if code := a.Value.GetError().GetCode(); code != pb.Error_CODE_NOT_LEADER {
-			t.Fatalf("answered %v, %v", a.Value, a.Err)
+			t.Fatalf("answered %v, %v, want NOT_LEADER", a.Value, a.Err)
 		}
 		f.sent--
 	}

@@ -73,7 +73,7 @@ func TestQueueIsRefilled(t *testing.T) {
 				}
 			}
 			if w := oldest(r, 2, 4); len(seen) != rows+20 || len(w.Entries) > 0 {
-				t.Errorf("%d rows, and then %v", len(seen), w.Entries)
+				t.Errorf("%d rows, and then %v; want rows+20, and then nothing", len(seen), w.Entries)
 			}
 			checkIndex(r, 2, "in the end")
 		})

@@ -244,7 +244,7 @@ func TestSplitReplayed(t *testing.T) {
 	copyDir(t, filepath.Join(m.dir, "log"), filepath.Join(image, "log"))
 	release()
 	if code := g.code(split); code != pb.Error_CODE_UNSPECIFIED {
-		t.Fatalf("split: %v", code)
+		t.Fatalf("the split ended with %v, want no error", code)
 	}
 	g.leader(3)
 	m.imageState(image)
@@ -342,7 +342,7 @@ func TestFollowerAfterCrash(t *testing.T) {
 		t.Errorf("they have applied %d, and had %d", at, index)
 	}
 	if got := g.stored(m.id, "a"); got != "9" {
-		t.Errorf("a is %q", got)
+		t.Errorf("a is %q, want 9", got)
 	}
 }
 
@@ -369,7 +369,7 @@ func TestReopenedAfterPanic(t *testing.T) {
 	}
 	r.restart(2)
 	if got := raw(t, r.store, "r"); got != "19" {
-		t.Errorf("r is %q", got)
+		t.Errorf("r is %q, want 19", got)
 	}
 	if hard, _, err := log.InitialState(); hard.GetCommit() < applied || err != nil {
 		t.Errorf("an entry is behind %d, and the log commits %d: %v", applied, hard.GetCommit(),
@@ -378,7 +378,7 @@ func TestReopenedAfterPanic(t *testing.T) {
 	r.do(2, rawWrite("r", "after"))
 	r.visible(2)
 	if got := raw(t, r.store, "r"); got != "after" {
-		t.Errorf("r is %q", got)
+		t.Errorf("r is %q, want after", got)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestReplicate(t *testing.T) {
 		}
 	}
 	if leaders != 1 {
-		t.Errorf("%d leaders", leaders)
+		t.Errorf("%d leaders, want 1", leaders)
 	}
 	lead := g.leader(groupTablet)
 	e := g.at(lead%3+1, groupTablet, getOf(g.take(1), "r0")).GetError()

@@ -116,7 +116,7 @@ func TestRefusedChanges(t *testing.T) {
 	refused := func(name string, want pb.Error_Code, req *pb.TabletRequest) {
 		t.Helper()
 		if e := g.at(1, groupTablet, req).GetError(); e.GetCode() != want {
-			t.Errorf("%s: %v", name, e)
+			t.Errorf("%s is answered %v, want %v", name, e, want)
 		}
 	}
 	refused("no epoch", pb.Error_CODE_INVALID, changeOf(0, step(addLearner, 2)))
@@ -140,7 +140,7 @@ func TestRefusedChanges(t *testing.T) {
 	g.lose(nil)
 	g.caughtUp(groupTablet, 2)
 	if d := g.change(groupTablet, step(promote, 2)); len(group.Voters(d)) != 2 {
-		t.Errorf("promoted: %v", d)
+		t.Errorf("after the promotion %v, want 2 voters", d)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestSplitOnThreeReplicas(t *testing.T) {
 	lead := g.leader(groupTablet)
 	split := g.do(groupTablet, splitOf("r10", 3)).GetSplit()
 	if len(split.Right.Replicas) != 3 || split.Right.Epoch != 2 {
-		t.Errorf("right: %v", split.Right)
+		t.Errorf("the right tablet is %v, want 3 replicas and epoch 2", split.Right)
 	}
 	first := g.leader(3)
 	if first != lead && g.leader(groupTablet) == lead {

@@ -35,7 +35,7 @@ func readsAtRest(t *testing.T) {
 	for range 20 {
 		if got := string(g.at(lead, groupTablet,
 			getOf(g.take(1), "a")).GetGet().GetResults()[0].GetValue()); got != "1" {
-			t.Fatalf("a is %q", got)
+			t.Fatalf("a is %q, want 1", got)
 		}
 	}
 	var answers []<-chan result
@@ -60,7 +60,7 @@ func readsAtRest(t *testing.T) {
 		g.wait("the group awake", func() bool { return !g.status(node, groupTablet).Quiescent })
 	}
 	if got := g.read(groupTablet, "a"); got != "2" {
-		t.Errorf("a is %q", got)
+		t.Errorf("a is %q, want 2", got)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestLostQuestionWakes(t *testing.T) {
 		g.lose(nil)
 		g.rest(1, 2, 3)
 		if got := g.read(groupTablet, "a"); got != "1" {
-			t.Errorf("a is %q", got)
+			t.Errorf("a is %q, want 1", got)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 	waiting := r.start(2, longOf(r.take(1), "b"))
 	r.until(2, "the entry waits for room", func(*pb.StatusResponse) bool { return r.logs.Full() })
 	if got := r.do(2, getOf(r.take(1), "a")).GetGet().Results[0].Value; string(got) != "1" {
-		t.Errorf("read %q", got)
+		t.Errorf("read %q, want 1", got)
 	}
 	mark := &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: 1}}}
 	if e := r.try(MetaTabletID, mark).GetError(); e.GetCode() != pb.Error_CODE_DISK_FULL {

@@ -53,7 +53,7 @@ func TestWeightsBounded(t *testing.T) {
 	total, half := r.halve()
 	if total != 2*n || half < fmt.Sprintf("%06d", n/2-n/50) ||
 		half > fmt.Sprintf("%06d", n/2+n/50) {
-		t.Errorf("%d bytes, half at %s", total, half)
+		t.Errorf("%d bytes, half at %s; want 2*n, half within n/50 of n/2", total, half)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestOnePhaseThenRead(t *testing.T) {
 	}
 	got := r.do(2, getOf(r.take(1), "a", "b")).GetGet().Results
 	if string(got[0].Value) != "1" || got[0].CommitTs != res.CommitTs || got[1].Found {
-		t.Fatalf("read %v", got)
+		t.Fatalf("read %v, want a of 1 at the commit, and no b", got)
 	}
 	again := r.do(2, onePhaseOf(start, put("a", "1"))).GetMutation()
 	if again.Status != pb.Status_STATUS_COMMITTED || again.CommitTs != res.CommitTs {
@@ -53,7 +53,7 @@ func TestSplitKeepsDataAndLocks(t *testing.T) {
 	}
 	answer := r.do(2, split).GetSplit()
 	if answer.Left.Epoch != 2 || string(answer.Right.StartRow) != "r10" {
-		t.Fatalf("split: %v", answer)
+		t.Fatalf("the split is answered %v, want epoch 2, and r10 on the right", answer)
 	}
 	if d := r.awaitLeader(); d.TabletId != 3 {
 		t.Fatalf("tablet %d leads", d.TabletId)

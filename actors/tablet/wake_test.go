@@ -129,7 +129,7 @@ func TestSuspicionWakes(t *testing.T) {
 				}
 			}
 			if got := g.read(groupTablet, "a", old); got != "1" {
-				t.Errorf("a is %q", got)
+				t.Errorf("a is %q, want 1", got)
 			}
 			if suspected { // a dead node's replica does not delay quiescence
 				g.rest(rest...)
@@ -161,7 +161,7 @@ func TestRestartedReplicas(t *testing.T) {
 	}
 	g.elect(groupTablet, 1, 2, 3)
 	if got := g.read(groupTablet, "a"); got != "1" {
-		t.Errorf("a is %q", got)
+		t.Errorf("a is %q, want 1", got)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestGarbageIsDropped(t *testing.T) {
 	g.elect(groupTablet, 1, 2, 3)
 	g.write(groupTablet, "a", "2")
 	if got := g.read(groupTablet, "a"); got != "2" {
-		t.Errorf("a is %q", got)
+		t.Errorf("a is %q, want 2", got)
 	}
 }
 

@@ -122,17 +122,17 @@ func TestLogSizes(t *testing.T) {
 	within(25, 20, 10_000, 20) // the sizes of earlier entries are unknown
 	within(25, 100, 10_000, 25)
 	if l.total != 14*100+50 {
-		t.Errorf("%+v", l)
+		t.Errorf("%+v, want total 14*100+50", l)
 	}
 	l.truncate(20)
 	if l.total != 4*100+50 || l.first != 21 {
-		t.Errorf("%+v", l)
+		t.Errorf("%+v, want total 4*100+50 and first 21", l)
 	}
 	l.truncate(40)
 	l.append(41, 7)
 	within(60, 20, 0, 20)
 	if l.total != 7 || l.first != 41 {
-		t.Errorf("%+v", l)
+		t.Errorf("%+v, want total 7 and first 41", l)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestRefusedSnapshotAsksFirst(t *testing.T) {
 		rd := node.Ready()
 		node.Advance(rd)
 		if len(rd.Messages) != 1 {
-			t.Fatalf("%d messages: %v", len(rd.Messages), rd.Messages)
+			t.Fatalf("%d messages, want 1: %v", len(rd.Messages), rd.Messages)
 		}
 		return rd.Messages[0]
 	}

@@ -17,18 +17,20 @@ func TestGarbageIsBounded(t *testing.T) {
 		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: second(i / 1000)})
 	}
 	if len(g.known) != MaxRemembered || g.all || g.waiting.total() != 3*MaxRemembered {
-		t.Fatalf("%d known, all %t, %d counted", len(g.known), g.all, g.waiting.total())
+		t.Fatalf("%d known, all %t, %d counted; want MaxRemembered, false, 3*MaxRemembered",
+			len(g.known), g.all, g.waiting.total())
 	}
 	if g.surveyWorth(second(3)) || !g.surveyWorth(second(8)) {
-		t.Errorf("due at 3 s: %d, at 8 s: %d", g.waiting.due(second(3)), g.waiting.due(second(8)))
+		t.Errorf("due at 3 s: %d, at 8 s: %d; want a survey at 8 s only",
+			g.waiting.due(second(3)), g.waiting.due(second(8)))
 	}
 	due := g.takeDue(second(2))
 	if len(due) != 3000 || len(g.known) != MaxRemembered-3000 {
-		t.Errorf("%d due, %d left", len(due), len(g.known))
+		t.Errorf("%d due, %d left; want 3000, MaxRemembered-3000", len(due), len(g.known))
 	}
 	for i := range due[1:] {
 		if due[i].Cell.Compare(due[i+1].Cell) <= 0 {
-			t.Fatal("out of order")
+			t.Fatal("the due entries are not in descending order of cells")
 		}
 	}
 	g = newGarbage()
@@ -38,7 +40,7 @@ func TestGarbageIsBounded(t *testing.T) {
 		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: 1})
 	}
 	if g.bytes > maxRememberedBytes || g.all {
-		t.Errorf("%d bytes are remembered", g.bytes)
+		t.Errorf("%d bytes are remembered, want at most maxRememberedBytes, and not all", g.bytes)
 	}
 	// Of a cell's timestamps the lowest count.
 	g = newGarbage()
@@ -46,7 +48,7 @@ func TestGarbageIsBounded(t *testing.T) {
 		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: ts, From: ts + 1})
 	}
 	if due := g.takeDue(6); len(due) != 1 || due[0].TS != 5 || due[0].From != 6 {
-		t.Errorf("merged: %v", due)
+		t.Errorf("due of one cell are %v, want only 5, from 6", due)
 	}
 }
 
@@ -57,11 +59,11 @@ func TestHistogramForgetsNothing(t *testing.T) {
 		h.add(mvcc.TimestampAt(int64(i*1000+i%7*3000)), 2)
 	}
 	if h.total() != 20_000 || len(h.buckets) > maxBuckets {
-		t.Errorf("%d entries in %d buckets", h.total(), len(h.buckets))
+		t.Errorf("%d entries in %d buckets, want 20000 in at most maxBuckets", h.total(), len(h.buckets))
 	}
 	for i := range h.buckets[1:] {
 		if h.buckets[i].upTo >= h.buckets[i+1].upTo {
-			t.Fatal("out of order")
+			t.Fatal("the buckets are not in ascending order of upTo")
 		}
 	}
 	h.take(19_999)

@@ -125,15 +125,15 @@ func TestSnapshotIntoReplica(t *testing.T) {
 	}
 	r.settle()
 	if n := r.rows(); n != 10 {
-		t.Fatalf("%d rows", n)
+		t.Fatalf("%d rows after the snapshot, want 10", n)
 	}
 	if s, _, _ := snapshot.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 4 ||
 		s.ReplicaID != 7 {
-		t.Fatalf("%v", s)
+		t.Fatalf("the stored replica is %v, want epoch 4 and replica 7", s)
 	}
 	r.Deliver(message(d, 7))
 	if n := r.received(3); n != 2 {
-		t.Fatalf("%d messages", n)
+		t.Fatalf("%d messages received, want 2", n)
 	}
 	// An older one is obsolete, and a newer one replaces all.
 	if a := r.send(snapshotOf(t, d, 7, 39, rowsBetween(0, 3), 3)[0]); !a.Installed {
@@ -146,7 +146,7 @@ func TestSnapshotIntoReplica(t *testing.T) {
 		}
 	}
 	if n := r.rows(); n != 4 {
-		t.Fatalf("%d rows after the second", n)
+		t.Fatalf("%d rows after the second, want 4", n)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestSnapshotNotTaken(t *testing.T) {
 	refused := func(name string, c *wire.SnapshotChunk) {
 		t.Helper()
 		if a := r.send(c); a.Refused == "" {
-			t.Errorf("%s: %v", name, a)
+			t.Errorf("%s is answered %v, want a refusal", name, a)
 		}
 		r.settle()
 	}
@@ -186,7 +186,7 @@ func TestSnapshotNotTaken(t *testing.T) {
 		t.Errorf("staged entries of %v are left: %v", ids, err)
 	}
 	if n := r.rows(); n != 0 {
-		t.Errorf("%d rows", n)
+		t.Errorf("%d rows, want 0", n)
 	}
 	if a := r.send(snapshotOf(t, four, 8, 40, nil, 3)[0]); !a.Installed {
 		t.Errorf("the rows are free, but: %v", a)

@@ -301,7 +301,7 @@ func TestSplitComesLate(t *testing.T) {
 	r.settle()
 	r.Deliver(message(child, 1))
 	if n := r.received(3); n != 1 {
-		t.Fatalf("%d messages", n)
+		t.Fatalf("%d messages received after the split, want 1", n)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestSplitOverWaiting(t *testing.T) {
 	r.SplitApplied(3) // the owner fails the test if it still runs
 	r.settle()
 	if s, _, _ := snapshot.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 2 {
-		t.Fatalf("%v", s)
+		t.Fatalf("the stored replica is %v, want epoch 2", s)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestSplitOfRemoved(t *testing.T) {
 		t.Fatalf("the row is still there: %v", err)
 	}
 	if stored, err := snapshot.StoredReplicas(r.store); len(stored) != 1 || err != nil {
-		t.Fatalf("%v %v", stored, err)
+		t.Fatalf("the stored replicas are %v, %v, want 1", stored, err)
 	}
 }
 
@@ -372,7 +372,7 @@ func TestSlowStop(t *testing.T) {
 		slow(errors.New("it takes long"))
 		for _, c := range snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 100) {
 			if a := r.send(c); a.Refused == "" {
-				t.Fatalf("answered with %v", a)
+				t.Fatalf("a piece is answered with %v, want a refusal", a)
 			}
 		}
 		if s := r.Stats(); s.Closed != 1 || !errors.Is(s.Why, ErrClosed) ||

@@ -30,7 +30,7 @@ func TestSnapshotWithoutSpace(t *testing.T) {
 	a := r.send(snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 3)[0])
 	if !strings.Contains(a.Refused, store.ErrDiskFull.Error()) || r.Stats().Refused != 1 ||
 		r.Stats().Installed != 0 {
-		t.Fatalf("%v; %+v", a, r.Stats())
+		t.Fatalf("answered %v, want ErrDiskFull; %+v, want 1 refused, 0 installed", a, r.Stats())
 	}
 	r.settle()
 	snap := r.store.Snap()

@@ -45,7 +45,7 @@ func TestStaleIsDurable(t *testing.T) {
 		t.Errorf("a snapshot for a stale replica: %v", a)
 	}
 	if st := r.Stats(); st.Stale != 1 || st.Found != 1 {
-		t.Errorf("%+v", st)
+		t.Errorf("the figures are %+v, want 1 stale and 1 found", st)
 	}
 	r.Deliver(message(of(2, 6, "a", "m", 9), 9))
 	r.settle()

@@ -216,7 +216,7 @@ func TestDestroyCutShort(t *testing.T) {
 				t.Fatalf("tombstone for those below %d: %v", next, err)
 			}
 			if stored, err := StoredReplicas(here.store); len(stored) > 0 || err != nil {
-				t.Fatalf("%v %v", stored, err)
+				t.Fatalf("the stored replicas are %v, %v, want none", stored, err)
 			}
 		})
 	}
@@ -233,7 +233,7 @@ func TestTombstoneGrows(t *testing.T) {
 	snap := here.store.Snap()
 	defer snap.Close()
 	if next, err := NextReplica(snap, sentTablet); next != 8 || err != nil {
-		t.Fatalf("%d %v", next, err)
+		t.Fatalf("the next replica is %d, %v, want 8", next, err)
 	}
 }
 

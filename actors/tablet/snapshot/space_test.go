@@ -97,7 +97,7 @@ func TestDestroyUnfinished(t *testing.T) {
 			t.Errorf("%s: %d entries are left", step, len(got))
 		}
 		if stored, err := StoredReplicas(here.store); len(stored) > 0 || err != nil {
-			t.Errorf("%s: %v %v", step, stored, err)
+			t.Errorf("%s: the stored replicas are %v, %v, want none", step, stored, err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestGiveUpWaitingForRoom(t *testing.T) {
 	free.Store(math.MaxUint64)
 	send("third")
 	if told := s.wait(3)[2]; !strings.Contains(told, store.ErrDiskFull.Error()) {
-		t.Errorf("notified %q", told)
+		t.Errorf("notified %q, want ErrDiskFull", told)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestGiveUpKeepsOrder(t *testing.T) {
 	close(goOn)
 	for _, told := range s.wait(2) {
 		if !strings.Contains(told, store.ErrDiskFull.Error()) {
-			t.Errorf("notified %q", told)
+			t.Errorf("notified %q, want ErrDiskFull", told)
 		}
 	}
 }
