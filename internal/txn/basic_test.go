@@ -108,7 +108,7 @@ func TestCommitAndRead(t *testing.T) {
 	}
 	for _, row := range []string{"a", "h", "z"} {
 		if got := w.get(c, row); got != "2" {
-			t.Errorf("%s: %q", row, got)
+			t.Errorf("%s is %q, want 2", row, got)
 		}
 	}
 	old, err := c.SnapshotAt(w.ctx, one)
@@ -226,7 +226,7 @@ func TestLimits(t *testing.T) {
 		_, err := tx.Commit(w.ctx)
 		var limit *txn.LimitError
 		if !errors.As(err, &limit) || limit.Limit != name || !errors.Is(err, txn.ErrTooLarge) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want a *LimitError of that name", name, err)
 		}
 	}
 	small, _ := w.client(txn.Config{TransactionBytes: 1000})
@@ -249,7 +249,7 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := w.get(c, "a5"); len(v) != 4<<20 {
-		t.Errorf("%d bytes", len(v))
+		t.Errorf("a5 has %d bytes, want 4 MiB", len(v))
 	}
 }
 

@@ -124,7 +124,7 @@ func TestChangesRefused(t *testing.T) {
 	} {
 		for _, err := range c.Changes(w.ctx, refused.spec) {
 			if !errors.Is(err, refused.err) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v, want %v", what, err, refused.err)
 			}
 		}
 	}

@@ -94,7 +94,7 @@ func TestDeletionBoundsItsSearch(t *testing.T) {
 		for {
 			d, err := c.DeleteSome(w.ctx, of)
 			if err != nil || d.Cells != 0 || d.Oldest == 0 {
-				t.Fatalf("%+v, %v", d, err)
+				t.Fatalf("deleted %+v, %v, want no cell, and the oldest timestamp", d, err)
 			}
 			if next += fmt.Sprintf("%q ", d.Next); d.Done {
 				break

@@ -71,7 +71,7 @@ func TestDropOfTheTableThatWasSeen(t *testing.T) {
 	}
 	tables, err := c.Tables(w.ctx)
 	if err != nil || len(tables) != 1 || tables[0].Name != "t" {
-		t.Errorf("%v, %v", tables, err)
+		t.Errorf("the tables are %v, %v, want t alone", tables, err)
 	}
 	if err := c.DropTable(w.ctx, "none"); !errors.Is(err, txn.ErrNoTable) {
 		t.Errorf("a table that there is not: %v", err)

@@ -48,7 +48,7 @@ func (w *world) abandonLocks(commit *mvcc.Timestamp, rows ...string) mvcc.Worker
 	case commit != nil && err == nil:
 		*commit = ts
 	case !errors.Is(err, txn.ErrCommitUnknown):
-		w.t.Fatalf("%v", err)
+		w.t.Fatalf("the commit ended with %v, want no error or ErrCommitUnknown", err)
 	}
 	c.Flush()
 	w.Advance(time.Minute)
@@ -128,7 +128,7 @@ func TestUnknownOutcome(t *testing.T) {
 			})
 			runs, err := w.attempt(c, "v", rows)
 			if runs != 1 || !errors.Is(err, txn.ErrCommitUnknown) {
-				t.Errorf("%s: %d runs, %v", name, runs, err)
+				t.Errorf("%s: %d runs, %v; want 1 and ErrCommitUnknown", name, runs, err)
 			}
 			p.Inject(nil)
 			if written := w.allOrNothing(name, "v", rows); written != done {
@@ -294,7 +294,7 @@ func TestSecondaryNeverFirst(t *testing.T) {
 			return txntest.Fault{Lost: atPrimary}
 		})
 		if _, err := w.attempt(c, "v", rows); !errors.Is(err, txn.ErrCommitUnknown) {
-			t.Errorf("%v", err)
+			t.Errorf("the write ended with %v, want ErrCommitUnknown", err)
 		}
 		c.Flush()
 		p.Inject(nil)
@@ -350,7 +350,7 @@ func TestOnePhaseNeverBecomesTwo(t *testing.T) {
 	runs, err := w.attempt(c, "v", []string{"a", "b"})
 	// The second run's last tablet commits in one phase too.
 	if err != nil || runs != 2 || len(starts) != 2 || starts[0] == starts[1] {
-		t.Errorf("%d runs, %d one-phase commits, %v", runs, len(starts), err)
+		t.Errorf("%d runs, %d one-phase commits, %v; want 2 and 2, at different timestamps", runs, len(starts), err)
 	}
 	c.Flush()
 	p.Inject(nil)

@@ -67,7 +67,7 @@ func TestForceLock(t *testing.T) {
 	}
 	for _, row := range threeRows {
 		if got := w.get(killer, row); got != "old" {
-			t.Errorf("%s: %q", row, got)
+			t.Errorf("%s is %q, want old", row, got)
 		}
 	}
 }

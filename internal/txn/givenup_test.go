@@ -136,9 +136,9 @@ func (test *givingUp) run(w *world, what string, rows []string, early bool) {
 	ts, err := tx.Commit(ctx)
 	switch {
 	case early && (err != nil || ts <= tx.StartTS()):
-		w.t.Errorf("%s: %d, %v", what, ts, err)
+		w.t.Errorf("%s: committed at %d, %v, want a timestamp above the start", what, ts, err)
 	case !early && (!errors.Is(err, test.want) || errors.Is(err, txn.ErrCommitUnknown)):
-		w.t.Errorf("%s: %v", what, err)
+		w.t.Errorf("%s: %v, want %v", what, err, test.want)
 	}
 	arrive()
 	c.Flush()
@@ -195,7 +195,7 @@ func TestGivenUpUnfenced(t *testing.T) {
 		}
 		_, err := tx.Commit(ctx)
 		if !errors.Is(err, txn.ErrCommitUnknown) || errors.Is(err, txn.ErrConflict) {
-			t.Errorf("%s: %v", way, err)
+			t.Errorf("%s: %v, want ErrCommitUnknown and not ErrConflict", way, err)
 		}
 		cancel()
 	}

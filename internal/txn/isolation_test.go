@@ -371,7 +371,7 @@ func TestOverloadedIsRetried(t *testing.T) {
 		return txntest.Fault{}
 	})
 	if runs, err := w.attempt(c, "v", []string{"a"}); err != nil || runs != 4 {
-		t.Errorf("%d runs, %v", runs, err)
+		t.Errorf("%d runs, %v; want 4 and no error", runs, err)
 	}
 	n.Store(0)
 	tx := w.begin(c)
@@ -396,7 +396,7 @@ func TestContextEndsRetries(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, context.Canceled) || errors.Is(err, txn.ErrCommitUnknown) {
-		t.Errorf("%v", err)
+		t.Errorf("%v, want context.Canceled and not ErrCommitUnknown", err)
 	}
 	if err := release(); err != nil {
 		t.Error(err)

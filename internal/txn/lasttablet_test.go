@@ -65,7 +65,7 @@ func TestLastTabletAfterTheOthers(t *testing.T) {
 	}
 	for _, row := range rows {
 		if got := w.get(c, row); got != "v" {
-			t.Errorf("%s: %q", row, got)
+			t.Errorf("%s is %q, want v", row, got)
 		}
 	}
 	if s := c.Stats(); w.Locks(w.table) != 0 || s.TwoPhase != 1 || s.OnePhase != 0 {
@@ -116,7 +116,7 @@ func TestLastTabletRefuses(t *testing.T) {
 	}
 	w.set(c, "other", "a")
 	if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrConflict) {
-		t.Errorf("%v", err)
+		t.Errorf("the commit ended with %v, want ErrConflict", err)
 	}
 	w.nothingLeft(c, "refused")
 }

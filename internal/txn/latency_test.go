@@ -92,7 +92,7 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 	if s.Conflicts != 2 || s.Unknown != 1 || s.OnePhase != 3 || s.TwoPhase != 2 ||
 		s.ReadOnly != 1 || n.Committed != 3 || n.Conflicts != 2 || n.Failed != 1 ||
 		n.Seconds <= 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v, want 2 conflicts, 1 unknown, 3 in one phase, 2 in two, 1 read-only", s)
 	}
 	timed := latencies.ByName["counted"]
 	if timed[counters.Committed].Count() != 3 || timed[counters.Conflicted].Count() != 2 ||

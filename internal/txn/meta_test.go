@@ -203,7 +203,7 @@ func TestMetaOfAClosedClient(t *testing.T) {
 	a.meta = func() error { t.Error("asked"); return nil }
 	for name, ask := range questions {
 		if err := ask(w.ctx, c); !errors.Is(err, txn.ErrClosed) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want ErrClosed", name, err)
 		}
 	}
 	for name, err := range map[string]error{
@@ -212,7 +212,7 @@ func TestMetaOfAClosedClient(t *testing.T) {
 		"timestamp":   func() error { _, err := c.Timestamp(w.ctx); return err }(),
 	} {
 		if !errors.Is(err, txn.ErrClosed) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want ErrClosed", name, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestNoCommitTimestamp(t *testing.T) {
 		_, err := tx.Commit(w.ctx)
 		if !errors.Is(err, txn.ErrUnavailable) || errors.Is(err, txn.ErrCommitUnknown) ||
 			!strings.Contains(err.Error(), "not committed") {
-			t.Errorf("%v", err)
+			t.Errorf("%v, want ErrUnavailable, not committed", err)
 		}
 		w.nothingLeft(c, "no timestamp")
 	})

@@ -254,7 +254,7 @@ func TestRestoreManyMessages(t *testing.T) {
 			CommitTS: 6, Value: bytes.Repeat([]byte{byte(i)}, 3<<20)})
 	}
 	if err := c.Restore(w.ctx, records); err != nil || messages != 3 {
-		t.Errorf("%d messages, %v", messages, err)
+		t.Errorf("%d messages, %v; want 3 and no error", messages, err)
 	}
 	for _, r := range records {
 		if got := w.get(c, r.Cell.Row); got != string(r.Value) {

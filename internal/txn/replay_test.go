@@ -92,7 +92,7 @@ func TestReplayParked(t *testing.T) {
 		t.Errorf("%d are to be run again, want %d; %v are parked", len(again), len(rows), parked)
 	}
 	if len(told) < 2 || !slices.IsSorted(told) || told[len(told)-1] != 1200 {
-		t.Errorf("reported %d", told)
+		t.Errorf("reported %d, want two or more, ascending, the last 1200", told)
 	}
 	n, err = c.ReplayParked(w.ctx, "o", func(uint64) { t.Error("told of nothing") })
 	if err != nil || n != 0 {
@@ -138,7 +138,7 @@ func TestReplayRow(t *testing.T) {
 		{"weak", "h008", txn.ErrInvalid},
 	} {
 		if err := c.ReplayRow(w.ctx, test.observer, test.row); !errors.Is(err, test.want) {
-			t.Errorf("%s, %s: %v", test.observer, test.row, err)
+			t.Errorf("%s, %s: %v, want %v", test.observer, test.row, err, test.want)
 		}
 	}
 	if again, parked := w.replayed(); !slices.Equal(again, []string{"h007"}) || len(parked) != 1200 {

@@ -29,7 +29,7 @@ func TestResolveBack(t *testing.T) {
 		w.abandonLocks(nil, threeRows...)
 		for _, row := range []string{"z", "h", "a"} { // the primary last
 			if got := w.get(c, row); got != "old" {
-				t.Errorf("%s: %q", row, got)
+				t.Errorf("%s is %q, want old", row, got)
 			}
 		}
 		if n := w.Locks(w.table); n != 0 {
@@ -51,7 +51,7 @@ func TestResolveForward(t *testing.T) {
 		}
 		for _, row := range threeRows {
 			if got := w.get(c, row); got != "stranded" {
-				t.Errorf("%s: %q", row, got)
+				t.Errorf("%s is %q, want stranded", row, got)
 			}
 		}
 		before, err := c.SnapshotAt(w.ctx, ts-1)
@@ -62,7 +62,7 @@ func TestResolveForward(t *testing.T) {
 			t.Errorf("below the commit: %q", got)
 		}
 		if s := c.Stats(); s.RolledForward == 0 || s.RolledBackIn != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v, want locks rolled forward and none rolled back", s)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestReaderWaitsForLive(t *testing.T) {
 	}
 	// The commit timestamp was requested before the snapshot, so the snapshot must see it.
 	if got := <-read; got != "held" {
-		t.Errorf("%q", got)
+		t.Errorf("read %q, want held", got)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestWriterGivesUp(t *testing.T) {
 	tx.Set(key("b"), nil)
 	tx.Set(key("h"), nil)
 	if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrLocked) {
-		t.Errorf("%v", err)
+		t.Errorf("the commit ended with %v, want ErrLocked", err)
 	}
 	c.Flush()
 	if n := w.Locks(w.table); n != 3 {
@@ -209,7 +209,7 @@ func TestHeartbeat(t *testing.T) {
 			t.Errorf("a commit with heartbeats: %v", err)
 		}
 		if got := w.get(c, "z"); got != "held" {
-			t.Errorf("%q", got)
+			t.Errorf("z is %q, want held", got)
 		}
 	})
 }
@@ -223,7 +223,7 @@ func TestDeadWorker(t *testing.T) {
 		w.Kill(worker)
 		c, _ := w.client(txn.Config{})
 		if got := w.get(c, "h"); got != "-" {
-			t.Errorf("%q", got)
+			t.Errorf("h is %q, want -", got)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func TestSharedResolution(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				if got := w.get(c, row); got != "-" {
-					t.Errorf("%s: %q", row, got)
+					t.Errorf("%s is %q, want -", row, got)
 				}
 			})
 		}
@@ -370,7 +370,7 @@ func TestResolvedTooLateToJoin(t *testing.T) {
 		}}
 	})
 	if ok, err := c.ResolveLock(w.ctx, first); !ok || err != nil {
-		t.Fatalf("%v, %v", ok, err)
+		t.Fatalf("resolved: %v, %v, want true and no error", ok, err)
 	}
 	if <-resolved {
 		t.Error("a lock is reported as resolved, and is there")

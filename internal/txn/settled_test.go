@@ -82,7 +82,7 @@ func TestWaitForLeavesOthersAlone(t *testing.T) {
 	w.set(c, "2", "a", "z")
 	c.Flush() // the secondary is committed in the background
 	if left, err := c.WaitFor(w.ctx, at); err != nil || len(left) != 0 {
-		t.Errorf("%v, %v", left, err)
+		t.Errorf("WaitFor returned %v, %v, want nothing and no error", left, err)
 	}
 	if n := len(w.notifications()); n != 2 {
 		t.Errorf("%d notifications of the later commit are left", n)

@@ -143,7 +143,7 @@ func TestSpareConflicts(t *testing.T) {
 	m := w.watch(c, p, nil)
 	runs, err := w.attempt(c, "2", []string{"a"})
 	if err != nil || runs != 1 {
-		t.Fatalf("%d runs, %v", runs, err)
+		t.Fatalf("%d runs, %v; want 1 and no error", runs, err)
 	}
 	if starts := m.starts(); len(starts) != 2 || starts[0] >= commit || starts[1] <= commit {
 		t.Errorf("commits at %d beside that of another process at %d", starts, commit)

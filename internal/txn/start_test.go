@@ -197,7 +197,7 @@ func TestFirstReadRepeated(t *testing.T) {
 		}
 		return nil
 	}); err != nil || sent.Load() != 3 {
-		t.Errorf("%d messages, %v", sent.Load(), err)
+		t.Errorf("%d messages, %v; want 3 and no error", sent.Load(), err)
 	}
 }
 

@@ -94,7 +94,7 @@ func TestNotifyWithWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := failing.Commit(w.ctx); !errors.Is(err, txn.ErrConflict) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the commit ended with %v, want ErrConflict", name, err)
 		}
 		c.Flush()
 		found := w.notifications()
@@ -133,7 +133,7 @@ func TestNotifyOnly(t *testing.T) {
 		tx := w.begin(c)
 		fill(tx)
 		if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrNotifyOnly) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the commit ended with %v, want ErrNotifyOnly", name, err)
 		}
 	}
 	c.Flush()
@@ -151,7 +151,7 @@ func TestWaitIdle(t *testing.T) {
 	short, cancel := context.WithTimeout(w.ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := c.WaitIdle(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
+		t.Errorf("WaitIdle returned %v, want the deadline's error", err)
 	}
 	idle := make(chan error, 1)
 	go func() { idle <- c.WaitIdle(w.ctx) }()
@@ -292,6 +292,6 @@ func TestPrefetchLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, _, err := tx.Get(w.ctx, k("c")); string(v) != "held" || err != nil {
-		t.Errorf("%q, %v", v, err)
+		t.Errorf("c is %q, %v, want held", v, err)
 	}
 }
