@@ -176,12 +176,12 @@ func TestBackfillIsPaced(t *testing.T) {
 	})
 	b := backfill(t, n, "counter", pb.BackfillRequest_ACTION_CANCEL)
 	if !b.Cancelled || b.Done || b.Rows != 2048 {
-		t.Errorf("%v", b)
+		t.Errorf("the back-fill is %v, want cancelled after 2048 rows", b)
 	}
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(false)})
 	waitIdle(t, n)
 	if s := stateOf(t, n, "counter"); s.Backfill.Rows != 2048 || s.Status.Commits != 2048 {
-		t.Errorf("%v", s)
+		t.Errorf("the observer is %v, want 2048 rows marked and 2048 commits", s)
 	}
 	// A new back-fill marks all rows, also those that have run: it is a replay.
 	backfill(t, n, "counter", pb.BackfillRequest_ACTION_START)
@@ -236,13 +236,13 @@ func TestRetire(t *testing.T) {
 	}
 	waitIdle(t, n)
 	if s := stateOf(t, n, "poker"); s.Parked != rows {
-		t.Fatalf("%v", s)
+		t.Fatalf("the observer is %v, want all rows parked", s)
 	}
 	table := mvcc.TableID(stateOf(t, n, "counter").Info.Table)
 	for _, name := range []string{"counter", "poker"} {
 		if info := controlObserver(t, n,
 			&pb.ControlObserverRequest{Name: name, Retire: true}); !info.Retired {
-			t.Errorf("%v", info)
+			t.Errorf("the observer is %v, want it retired", info)
 		}
 	}
 	write(t, n.DB(), rows, rows+10) // without an observer

@@ -69,7 +69,7 @@ func TestClusterStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f, _ := diagnosed(ctx, t, asked, health.ObserverParked); f.Subject != "observer broken" {
-		t.Errorf("%v", f)
+		t.Errorf("the finding is %v, want one of observer broken", f)
 	}
 
 	leaveOldLock(ctx, t, asked)

@@ -182,7 +182,7 @@ func TestAdminTablets(t *testing.T) {
 			}
 			for _, tablet := range tablets {
 				if len(tablet.Nodes) != 1 {
-					t.Errorf("%+v", tablet)
+					t.Errorf("the tablet is %+v, want one node", tablet)
 				}
 				text += fmt.Sprintf("%s-%s ", tablet.From, tablet.Before)
 			}

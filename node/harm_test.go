@@ -190,7 +190,7 @@ func TestBadObserversHarmNobody(t *testing.T) {
 	for _, name := range []string{"blocks", "spins"} {
 		// each slot is replaced once
 		if s := stateOf(t, n, name); s.Status.Stuck == 0 || s.Status.Stuck > 6 {
-			t.Errorf("%v", s)
+			t.Errorf("the observer is %v, want 1 to 6 stuck runs", s)
 		}
 	}
 	for name, want := range map[string]string{
@@ -202,7 +202,7 @@ func TestBadObserversHarmNobody(t *testing.T) {
 		})
 	}
 	if s := stateOf(t, n, "good"); s.Status.Failures != 0 || s.Status.Commits != 2*rows {
-		t.Errorf("%v", s)
+		t.Errorf("the observer is %v, want 2*rows commits and no failure", s)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestJoin(t *testing.T) {
 	a := j.must(filepath.Join(dirs, "a"))
 	b := j.must(filepath.Join(dirs, "b"), a.Addr())
 	if a.Status().ClusterId != b.Status().ClusterId || a.Status().NodeId == b.Status().NodeId {
-		t.Fatalf("%v and %v", a.Status(), b.Status())
+		t.Fatalf("the nodes are %v and %v, want one cluster and two ids", a.Status(), b.Status())
 	}
 	awaitNodes(ctx, t, a, b.Status().NodeId, b.Status().Incarnation)
 	awaitNodes(ctx, t, b, a.Status().NodeId, a.Status().Incarnation)
@@ -234,7 +234,7 @@ func TestExpectWithoutListeners(t *testing.T) {
 		}
 		if r, err := handle.Client(n.DB()).Admin().Nodes(ctx, &pb.NodesRequest{}); err != nil ||
 			len(r.Nodes) != 3 {
-			t.Errorf("%v, %v", r, err)
+			t.Errorf("the nodes are %v, %v, want 3", r, err)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestWaitingNode(t *testing.T) {
 	for path, want := range map[string]string{"/livez": "200", "/readyz": "503", "/metrics": "200",
 		"/api/v1/status": "200", "/": "200"} {
 		if got := get(t, "http://"+web+path); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s", path, got)
+			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
 	waitingIsPassedOver(asking, t, listen)

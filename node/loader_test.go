@@ -117,9 +117,9 @@ func TestLoaderInsideObserver(t *testing.T) {
 	write(t, n.DB(), 0, 50)
 	waitIdle(t, n)
 	if s := stateOf(t, n, "fan"); s.Status.Commits != 50 || s.Status.Failures != 0 {
-		t.Errorf("%v", s)
+		t.Errorf("the observer is %v, want 50 commits and no failure", s)
 	}
 	if s := stateOf(t, n, "counter"); s.Status.Commits < 250 {
-		t.Errorf("%v", s)
+		t.Errorf("the observer is %v, want 250 commits or more", s)
 	}
 }

@@ -177,7 +177,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 		Name: "counter", Paused: proto.Bool(true), Limit: proto.Uint32(3),
 	})
 	if !info.Paused || info.Limit != 3 {
-		t.Fatalf("%v", info)
+		t.Fatalf("the observer is %v, want it paused, with the limit 3", info)
 	}
 	write(t, n.DB(), 0, rows)
 	waitIdle(t, n) // paused observers are reported, not waited for
@@ -349,7 +349,7 @@ func TestParkedAreReplayed(t *testing.T) {
 	for name, attempts := range map[string]uint32{"counter": 3, "poker": 2} {
 		s := stateOf(t, n, name)
 		if s.Parked != rows || s.Notifications != 0 {
-			t.Errorf("%v", s)
+			t.Errorf("the observer is %v, want all rows parked and none waiting", s)
 		}
 		// One more run of each is possible: a scanner's page may be older than the parking.
 		counted(t, n, name, func(s *pb.ObserverState) bool {
@@ -390,7 +390,7 @@ func TestParkedAreReplayed(t *testing.T) {
 	waitIdle(t, n)
 	checkCounts(t, n.DB(), 2*rows, times(1))
 	if s := stateOf(t, n, "counter"); s.Parked != 0 || s.Notifications != 0 {
-		t.Errorf("%v", s)
+		t.Errorf("the observer is %v, want none parked and none waiting", s)
 	}
 	counted(t, n, "counter", func(s *pb.ObserverState) bool { return s.Status.Commits == rows })
 	_, err = client.ReplayParked(within(t, time.Minute), "nobody", nil)

@@ -70,7 +70,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 			before["percolator_tablets_leaderless"] == 0
 	})
 	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK {
-		t.Fatalf("%d %s", code, body)
+		t.Fatalf("readyz answers %d %s, want 200", code, body)
 	}
 	if nodes, err := handle.Client(left.DB()).Admin().Nodes(ctx,
 		&pb.NodesRequest{Leaders: true}); err != nil || nodes.Unavailable != "" ||
@@ -82,7 +82,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	r.crash(2)
 	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK &&
 		!strings.Contains(body, "meta does not answer") {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("readyz answers %d %s, want 200, or that meta does not answer", code, body)
 	}
 	var status *pb.NodeStatusResponse
 	awaitTrue(ctx, t, "the end of all leaderships", func() bool {
@@ -156,7 +156,7 @@ func TestObserversAddUp(t *testing.T) {
 	for i, n := range r.nodes {
 		states, err := handle.Client(n.DB()).Transport().Observers(ctx)
 		if err != nil || len(states) != 1 {
-			t.Fatalf("%v, %v", states, err)
+			t.Fatalf("the observers are %v, %v, want 1", states, err)
 		}
 		s := states[0]
 		if s.GetStatus().GetCommits() != own || own < rows || len(s.Nodes) != 2 ||

@@ -38,7 +38,7 @@ func TestReadyNeedsMeta(t *testing.T) {
 		return resp.StatusCode, string(text)
 	}
 	if code, body := ready(); code != http.StatusOK {
-		t.Fatalf("%d %s", code, body)
+		t.Fatalf("readyz answers %d %s, want 200", code, body)
 	}
 	r.network.Isolate(r.id(1))
 	awaitTrue(ctx, t, "the node says that meta is away", func() bool {

@@ -103,7 +103,7 @@ func TestReplicasByLearners(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !v.Equal || len(v.Replicas) != 3 {
-		t.Fatalf("%v", v)
+		t.Fatalf("the comparison is %v, want 3 equal replicas", v)
 	}
 	t.Logf("%d entries, checksum %x", v.Replicas[0].Result.Entries, v.Replicas[0].Result.Checksum)
 }

@@ -220,11 +220,11 @@ func TestHTTPBesideCertificates(t *testing.T) {
 	cfg := sound()
 	cfg.Certs, cfg.Insecure, cfg.Listen = "c", false, "10.0.0.1:7800"
 	if err := cfg.Validate(); err != nil || cfg.HTTPAddr() != "127.0.0.1:7803" {
-		t.Errorf("%s, %v", cfg.HTTPAddr(), err)
+		t.Errorf("HTTP at %s, %v, want 127.0.0.1:7803", cfg.HTTPAddr(), err)
 	}
 	cfg.InsecureHTTP = true
 	if err := cfg.Validate(); err != nil || cfg.HTTPAddr() != "10.0.0.1:7803" {
-		t.Errorf("%s, %v", cfg.HTTPAddr(), err)
+		t.Errorf("HTTP at %s, %v, want 10.0.0.1:7803", cfg.HTTPAddr(), err)
 	}
 }
 
