@@ -318,7 +318,7 @@ func TestRestoreMuch(t *testing.T) {
 		}
 	}
 	if n != tablets || len(collect(t, snap.Tombstones())) != tablets {
-		t.Errorf("%d tablets", n)
+		t.Errorf("%d tablets, want %d", n, tablets)
 	}
 	if v, ok, err := snap.Record("kept"); string(v) != "record" || !ok || err != nil {
 		t.Errorf("the record is %q, %v", v, err)

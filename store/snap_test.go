@@ -328,7 +328,7 @@ func TestRowIsBounded(t *testing.T) {
 		groups[e.Group]++
 	}
 	if bytes > 5<<20 || groups[mvcc.GroupData] < 2 || groups[mvcc.GroupRollback] < 1 {
-		t.Errorf("%d bytes in %v", bytes, groups)
+		t.Errorf("%d bytes in %v, want at most 5 MiB, with 2 values and a rollback", bytes, groups)
 	}
 }
 

@@ -150,7 +150,7 @@ func TestStats(t *testing.T) {
 	s.Reclaim()
 	st := s.Stats()
 	if st.Snaps != 1 || st.DiskBytes == 0 || st.Txns != 1 {
-		t.Errorf("%+v", st)
+		t.Errorf("the figures are %+v, want 1 snap, bytes on the disk, 1 transaction", st)
 	}
 	snap.Close()
 	snap.Close()

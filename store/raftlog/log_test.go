@@ -257,7 +257,7 @@ func TestRewrite(t *testing.T) {
 	}
 	for range 2 {
 		if st := l.Stats(); st.Bytes > 7*minSegmentBytes || st.LiveBytes > 19*600 || st.Spares > 2 {
-			t.Errorf("%+v", st)
+			t.Errorf("%+v, want at most 7 segments' bytes, 19*600 live, 2 spares", st)
 		}
 		got, err := l.Replica(2).Entries(1, 20, 1<<40)
 		if err != nil || len(got) != 19 || !bytes.Equal(got[4].Data, bytes.Repeat([]byte{5}, 500)) {
@@ -283,7 +283,7 @@ func TestNoRoom(t *testing.T) {
 		t.Errorf("%v, want ErrDiskFull", err)
 	}
 	if st := l.Stats(); st.Bytes > 2*minSegmentBytes {
-		t.Errorf("%+v", st)
+		t.Errorf("%+v, want at most 2 segments' bytes", st)
 	}
 	l = mustOpen(t, o)
 	if st := l.Replicas(); len(st) != 1 || len(st[0].Figures) != len(figures) {
