@@ -218,7 +218,8 @@ memory: ## 32 callers write 10 KB values to a node in a cgroup of MEMORY=1073741
 
 device: build ## bytes written to the block device, per transaction and for the web index; ARGS='-build base,bin' compares builds; needs root
 	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
-	$(GO) run ./bench/device -build $(BIN) $(ARGS)
+	$(GO) -C bench/evaluation build -o $(CURDIR)/$(BIN)/device ./device/command
+	$(BIN)/device -build $(BIN) $(ARGS)
 
 history: ## overwrite 1 MiB COUNT=10000 times with a history of ten seconds, and measure the size of the directory
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet

@@ -24,6 +24,7 @@ import (
 
 	"github.com/percolator-go/percolator/bench/evaluation/ablation"
 	"github.com/percolator-go/percolator/bench/evaluation/clusterscale"
+	"github.com/percolator-go/percolator/bench/evaluation/device"
 	"github.com/percolator-go/percolator/bench/evaluation/figure7"
 	"github.com/percolator-go/percolator/bench/evaluation/figure8"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
@@ -47,6 +48,7 @@ func measurements() []harness.Measurement {
 		ablation.Measurements(),
 		peers.Measurements(),
 		scale.Measurements(),
+		device.Measurements(),
 		clusterscale.Measurements(),
 	)
 }

@@ -248,7 +248,6 @@ var layers = []layer{
 	{of: "bench", may: []string{"..."}},
 	{of: "bench/cluster", may: []string{"..."}},
 	{of: "bench/backup", may: []string{"..."}},
-	{of: "bench/device", may: []string{"..."}},
 	{of: "bench/pauses", may: []string{"..."}},
 	{of: "bench/turns", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},

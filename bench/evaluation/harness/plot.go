@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"image/color"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -13,17 +14,18 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // save draws the plot as SVG. Points that a logarithmic axis cannot show are left out.
 func (p *Plot) save(file string) error {
-	drawn := plot.New()
+	drawn, legend := plot.New(), plot.NewLegend()
 	drawn.X.Label.Text, drawn.Y.Label.Text = p.X, p.Y
-	drawn.Legend.Top, drawn.Legend.Left = true, true
+	legend.Top, legend.Left = true, true
 	drawn.Add(plotter.NewGrid())
 	points := 0
 	for i, s := range p.Series {
-		n, err := p.draw(drawn, s, i)
+		n, err := p.draw(drawn, &legend, s, i)
 		if err != nil {
 			return fmt.Errorf("harness: plot %s, %s: %w", p.Name, s.Name, err)
 		}
@@ -34,7 +36,7 @@ func (p *Plot) save(file string) error {
 	}
 	axis(&drawn.X, p.LogX)
 	axis(&drawn.Y, p.LogY)
-	w, err := drawn.WriterTo(8*vg.Inch, 4.5*vg.Inch, "svg")
+	w, err := beside(drawn, &legend, 8*vg.Inch, 4.5*vg.Inch)
 	if err != nil {
 		return err
 	}
@@ -44,6 +46,22 @@ func (p *Plot) save(file string) error {
 	}
 	_, err = w.WriteTo(f)
 	return errors.Join(err, f.Close())
+}
+
+// beside draws the plot in the given size, and its legend to the right of it, where it covers no line.
+func beside(drawn *plot.Plot, legend *plot.Legend, width, height vg.Length) (io.WriterTo, error) {
+	const margin = vg.Length(12)
+	of := legend.Rectangle(draw.Canvas{}).Size().X + 2*margin
+	w, err := draw.NewFormattedCanvas(width+of, height, "svg")
+	if err != nil {
+		return nil, err
+	}
+	all := draw.New(w)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	drawn.Draw(draw.Crop(all, 0, -of, 0, 0))
+	legend.Draw(draw.Crop(all, width+margin, 0, 0, -margin))
+	return w, nil
 }
 
 // axis makes an axis logarithmic or, if linear, begin at 0.
@@ -60,7 +78,7 @@ func axis(a *plot.Axis, logarithmic bool) {
 
 // draw adds the medians of a series as a line and the spread as a band, and returns the number of
 // points.
-func (p *Plot) draw(on *plot.Plot, s *Series, index int) (int, error) {
+func (p *Plot) draw(on *plot.Plot, legend *plot.Legend, s *Series, index int) (int, error) {
 	var medians, low, high plotter.XYs
 	points := slices.SortedFunc(slices.Values(s.Points), func(a, b *Point) int { return cmp.Compare(a.X, b.X) })
 	for _, point := range points {
@@ -101,7 +119,7 @@ func (p *Plot) draw(on *plot.Plot, s *Series, index int) (int, error) {
 		dots.Shape = plotutil.DefaultGlyphShapes[0]
 		on.Add(dots)
 	}
-	on.Legend.Add(s.Name, line)
+	legend.Add(s.Name, line)
 	return len(medians), nil
 }
 

@@ -43,7 +43,8 @@ func (w *worker) within(ctx context.Context) (kind, error) {
 
 // driven is what a load has done in its measured part.
 type driven struct {
-	took           time.Duration // of the measured part
+	began          time.Time     // of the measured part
+	took           time.Duration // of it
 	perSecond      float64
 	executed       float64       // trade-results per second: TPC-E's tpsE
 	client, server time.Duration // processor time per transaction
@@ -70,10 +71,11 @@ func drive(ctx context.Context, e *emulator, callers int, warmup, d time.Duratio
 	})
 	pause(ctx, warmup)
 	measuring.Store(true)
-	began, clientBefore, serverBefore := time.Now(), harness.CPUOf(), server()
+	clientBefore, serverBefore := harness.CPUOf(), server()
+	f.began = time.Now()
 	pause(ctx, d)
 	measuring.Store(false)
-	f.took = time.Since(began)
+	f.took = time.Since(f.began)
 	f.client, f.server = harness.CPUOf()-clientBefore, server()-serverBefore
 	stop()
 	var count int64

@@ -84,6 +84,8 @@ func overhead(ctx context.Context, r *harness.Run) error {
 	r.Paper(cost, threeNodes, "about 30 times a database's (§3.3)")
 	r.Note("%d callers without pauses. The CPU is that of servers and load generator; the ratio is to PostgreSQL with the same durability: "+
 		"one synced copy, or a majority of three.", overheadCallers)
+	r.Note("Commissions are written to a side table by each trade-result; an observer adds up to %d of them in one transaction. "+
+		"A commission's lag ends when its broker's total has grown by as many trades as had one by then; timestamps have whole milliseconds.", aggregated)
 	r.Note("PostgreSQL runs stored procedures, one message each way; Percolator's client plans each transaction, which takes several.")
 	return nil
 }
@@ -102,8 +104,15 @@ func (k subjectKind) measure(ctx context.Context, r *harness.Run) (f driven, err
 	defer func() { err = errors.Join(err, s.closed()) }()
 	e := newEmulator(data, s.store)
 	var before percolator.Stats
+	var since percolator.Timestamp
 	if s.db != nil {
 		before = s.db.Stats()
+		if err := s.db.View(ctx, func(_ context.Context, v *percolator.Snapshot) error {
+			since = v.Timestamp()
+			return nil
+		}); err != nil {
+			return f, err
+		}
 	}
 	if f, err = drive(ctx, e, overheadCallers, d/2, d, s.cpu); err != nil {
 		return f, err
@@ -116,12 +125,19 @@ func (k subjectKind) measure(ctx context.Context, r *harness.Run) (f driven, err
 	if s.db != nil {
 		recordStats(r, k.name, before, s.db.Stats())
 	}
+	opened := time.Now()
 	open, err := e.openLoop(ctx, openRate, d/2, overheadCallers*4)
 	if err != nil && !errors.Is(err, harness.ErrLoad) {
 		return f, err
 	}
 	r.Value(cost, k.name, fmt.Sprintf("ms p50 at %d/s", openRate), open.Millis(0.5))
 	r.Value(cost, k.name, fmt.Sprintf("ms p99 at %d/s", openRate), open.Millis(0.99))
+	if s.db != nil {
+		if err := recordLags(ctx, r, k.name, s.db, since, period{"under full load", f.began, f.began.Add(f.took)},
+			period{fmt.Sprintf("at %d/s", openRate), opened, time.Now()}); err != nil {
+			return f, err
+		}
+	}
 	if s.nodes != nil {
 		if err := s.nodes.explain(ctx, r, e, k.name, f.server); err != nil {
 			return f, err

@@ -1,17 +1,17 @@
-// Command device measures the bytes written to the block device: per transaction that a node
+// Package device measures the bytes written to the block device: per transaction that a node
 // commits, and for the web index's demo. Every measurement has an ext4 file system of its own,
 // in a sparse file on a loop device, and reads the device's counter of sectors written, which
 // includes the file system's journal and counts each page as often as it is written. It needs
 // root, mkfs.ext4 and loop devices. (write_bytes of /proc/PID/io differs: it counts a mapped
 // page whenever it becomes dirty.)
 //
-//	go run ./bench/device -build bin                  one-phase and two-phase transactions, and the web index
-//	go run ./bench/device -build base,bin -rounds 3   two builds in turns; ratios are to the first
-//	go run ./bench/device -build bin -only one-phase -count 1000000 -sizes 100,10000
+//	make device                                     one-phase and two-phase transactions, and the web index
+//	make device ARGS='-build base,bin -rounds 3'    two builds in turns; ratios are to the first
+//	make device ARGS='-only one-phase -count 1000000 -sizes 100,10000'
 //
-// A build is a folder with the binaries percolator and webindex. Only these are run, by their
+// The measurement of the evaluation does the same with one build. A build is a folder with the binaries percolator and webindex. Only these are run, by their
 // command lines, so that builds of any commits can be compared.
-package main
+package device
 
 import (
 	"context"
@@ -36,10 +36,8 @@ type options struct {
 	pages   string
 }
 
-func main() { turns.Main("device", run) }
-
-// run generates the web index's pages, which is not measured, and measures.
-func run(ctx context.Context) (err error) {
+// Command measures as the flags say. It generates the web index's pages, which is not measured.
+func Command(ctx context.Context) (err error) {
 	var o options
 	plan := turns.Plan{Columns: columns}
 	only := plan.Flags(1)

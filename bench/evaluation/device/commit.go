@@ -1,4 +1,4 @@
-package main
+package device
 
 import (
 	"context"
@@ -101,7 +101,7 @@ func write(ctx context.Context, db *percolator.DB, o options, size int) error {
 				}
 				_, _ = rand.Read(value) // it never fails
 				err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-					tx.Set(fmt.Sprintf("row/%09d", n), column, value)
+					tx.Set(row(n), column, value)
 					return nil
 				})
 				if err != nil {
@@ -112,6 +112,8 @@ func write(ctx context.Context, db *percolator.DB, o options, size int) error {
 	}
 	return g.Wait()
 }
+
+func row(n int64) string { return fmt.Sprintf("row/%09d", n) }
 
 // used returns the processor time and the peak memory of an ended process.
 func used(s *os.ProcessState) (cpu time.Duration, resident int64) {
