@@ -5,17 +5,25 @@
 // position, are one transaction of PostgreSQL: the table is at all times the state of a snapshot at
 // the position, and Copy continues after it. Views give the values the types that queries need;
 // triggers on the table can keep tables of other shapes, in the same transaction. One process at a
-// time may copy into a table: of two, the one that commits later fails, without an effect. A column
-// whose name is not text to PostgreSQL (UTF-8 without a zero byte) ends the copy with an error.
+// time may copy into a table: of two, the one that commits later fails, without an effect.
+//
+// The names of a cell's table and column are text. A name that is not text to PostgreSQL (UTF-8 without a zero byte), or that begins
+// with \x, is \x and its bytes in hexadecimal digits, as PostgreSQL shows a bytea: Name returns it, and no two names are the same text.
+// PostgreSQL indexes about 2,700 bytes of a row and its names; a cell with more ends the copy with an error.
 package feedpostgres
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	percolator "github.com/percolator-go/percolator"
@@ -53,7 +61,8 @@ const (
 // Copy copies the cells of the rows until ctx ends, and returns ctx's error then. Without a position it
 // replaces the contents of the table by all present cells, in one transaction. It returns
 // percolator.ErrSnapshotTooOld if the changes after the position are no longer in the history: to begin
-// again, delete the table's row of the table of positions. After any error Copy may be called again.
+// again, delete the table's row of the table of positions. It returns percolator.ErrInvalid if PostgreSQL would change a name of the
+// configuration, and percolator.ErrTooLarge for a cell that PostgreSQL cannot index. After any error Copy may be called again.
 func Copy(ctx context.Context, db *percolator.DB, pool *pgxpool.Pool, cfg Config,
 	rows ...percolator.RowRange) error {
 	if len(cfg.Table) == 0 {
@@ -64,6 +73,9 @@ func Copy(ctx context.Context, db *percolator.DB, pool *pgxpool.Pool, cfg Config
 	}
 	if cfg.CommitEvery <= 0 {
 		cfg.CommitEvery = time.Second
+	}
+	if err := errors.Join(checkIdentifier(cfg.Table), checkIdentifier(cfg.Positions)); err != nil {
+		return err
 	}
 	c := copier{cfg: cfg, pool: pool, table: cfg.Table.Sanitize(), positions: cfg.Positions.Sanitize()}
 	if err := c.open(ctx); err != nil {
@@ -100,6 +112,35 @@ func Copy(ctx context.Context, db *percolator.DB, pool *pgxpool.Pool, cfg Config
 	}
 	return nil
 }
+
+// maxIdentifier is the maximum length of a name of PostgreSQL, in bytes. It cuts off longer ones.
+const maxIdentifier = 63
+
+// checkIdentifier returns an error if PostgreSQL would not keep the name as it is: two tables could be one.
+func checkIdentifier(id pgx.Identifier) error {
+	if slices.ContainsFunc(id, func(part string) bool { return part == "" || len(part) > maxIdentifier || !isText(part) }) {
+		return fmt.Errorf("feedpostgres: each part of %q must have 1 to %d bytes of UTF-8 without a zero byte: %w", id,
+			maxIdentifier, percolator.ErrInvalid)
+	}
+	return nil
+}
+
+// isText reports whether PostgreSQL can store the name as text.
+func isText(name string) bool { return utf8.ValidString(name) && !strings.ContainsRune(name, 0) }
+
+// escape begins the text of a name that cannot be text itself.
+const escape = `\x`
+
+// Name returns the text that is stored for the name of a table or column.
+func Name(name string) string {
+	if isText(name) && !strings.HasPrefix(name, escape) {
+		return name
+	}
+	return escape + hex.EncodeToString([]byte(name))
+}
+
+// indexRowTooLarge is PostgreSQL's code of the error for a key that exceeds its limit.
+const indexRowTooLarge = "54000"
 
 // copier is the transaction under way.
 type copier struct {
@@ -149,7 +190,7 @@ func (c *copier) apply(ctx context.Context, change percolator.Change) error {
 	}
 	if change.Deleted {
 		c.batch.Queue(`DELETE FROM `+c.table+` WHERE tab = $1 AND row_key = $2 AND col = $3`,
-			change.Column.Table, []byte(change.Row), change.Column.Name)
+			Name(change.Column.Table), []byte(change.Row), Name(change.Column.Name))
 	} else {
 		value := change.Value
 		if value == nil {
@@ -157,7 +198,7 @@ func (c *copier) apply(ctx context.Context, change percolator.Change) error {
 		}
 		c.batch.Queue(`INSERT INTO `+c.table+` VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (tab, row_key, col) DO UPDATE SET value = excluded.value, commit_ts = excluded.commit_ts`,
-			change.Column.Table, []byte(change.Row), change.Column.Name, value, int64(change.CommitTS))
+			Name(change.Column.Table), []byte(change.Row), Name(change.Column.Name), value, int64(change.CommitTS))
 	}
 	c.bytes += len(change.Row) + len(change.Value)
 	if c.batch.Len() < pipelined && c.bytes < pipelinedBytes {
@@ -184,6 +225,10 @@ func (c *copier) begin(ctx context.Context) (err error) {
 func (c *copier) flush(ctx context.Context) error {
 	err := c.tx.SendBatch(ctx, &c.batch).Close()
 	c.batch, c.bytes = pgx.Batch{}, 0
+	var refusal *pgconn.PgError
+	if errors.As(err, &refusal) && refusal.Code == indexRowTooLarge {
+		return fmt.Errorf("feedpostgres: %w: a row with its names: %w", percolator.ErrTooLarge, err)
+	}
 	if err != nil {
 		return fmt.Errorf("feedpostgres: apply changes: %w", err)
 	}

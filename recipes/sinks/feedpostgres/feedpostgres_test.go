@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -379,4 +380,70 @@ func TestFailedCommit(t *testing.T) {
 	}
 	run(last)
 	compare(ctx, t, pool, db)
+}
+
+// TestHostileNames: names of any bytes are stored apart from each other, and read back as they were; what PostgreSQL cannot keep is an
+// error with a type.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, pool, n := open(ctx, t)
+	db := n.DB()
+	const table = "t\x00'; DROP TABLE cells; --"
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: table}); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{
+		"", "\xff", "\xff\x00", "\x00", `\xff`, `\x5c786666`, `\x`, `"`, `'`, "A", "a", "a ", "\u00e9", "e\u0301", "\u202e",
+		strings.Repeat("n", 1000), strings.Repeat("\xff", 1000), "$1", "\n",
+	}
+	var last percolator.Timestamp
+	err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		for _, name := range names {
+			tx.Set("row", percolator.Column{Table: table, Name: name}, []byte(name))
+		}
+		return nil
+	}, percolator.CommittedAt(&last))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copying, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- Copy(copying, db, pool, config(), percolator.Rows(table)) }()
+	await(ctx, t, func() bool { return position(ctx, pool) >= last })
+	var count int
+	if err := pool.QueryRow(ctx, `SELECT count(*) FROM cells`).Scan(&count); err != nil || count != len(names) {
+		t.Errorf("%d rows for %d columns: %v", count, len(names), err)
+	}
+	for _, name := range names {
+		var value []byte
+		err := pool.QueryRow(ctx, `SELECT value FROM cells WHERE tab = $1 AND col = $2`, Name(table), Name(name)).Scan(&value)
+		if err != nil || string(value) != name {
+			t.Errorf("the column %q has %q: %v", name, value, err)
+		}
+	}
+	stop()
+	ended(t, <-done)
+
+	// Random bytes, which PostgreSQL does not compress, as a row of more bytes than it indexes.
+	long := make([]byte, 3500)
+	for i := range long {
+		long[i] = byte(rand.Uint32())
+	}
+	err = db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set(string(long), percolator.Column{Table: table, Name: "long"}, nil)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Copy(ctx, db, pool, config(), percolator.Rows(table)); !errors.Is(err, percolator.ErrTooLarge) {
+		t.Errorf("a row that PostgreSQL cannot index: %v", err)
+	}
+	for _, id := range []pgx.Identifier{{"a\x00"}, {"a", strings.Repeat("x", 64)}, {"\xff"}, {""}} {
+		if err := Copy(ctx, db, pool, Config{Table: id}, percolator.Rows(table)); !errors.Is(err, percolator.ErrInvalid) {
+			t.Errorf("the table %q: %v", id, err)
+		}
+	}
 }
