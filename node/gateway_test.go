@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -67,7 +68,11 @@ func (g *gated) client(name string, role certs.Role) apart {
 }
 
 func (g *gated) apart(cfg *tls.Config, source certs.Source) apart {
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}
+	return g.calling(&http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}, source)
+}
+
+func (g *gated) calling(transport http.RoundTripper, source certs.Source) apart {
+	c := &http.Client{Transport: transport}
 	g.Cleanup(c.CloseIdleConnections)
 	url := "https://" + g.node.GatewayAddr()
 	return apart{gw.NewGatewayClient(c, url, connect.WithGRPC()), gw.NewControlClient(c, url),
@@ -175,17 +180,101 @@ func TestGatewayRoles(t *testing.T) {
 	}
 }
 
+// noCertificate returns the configuration of a browser that trusts the cluster.
+func (g *gated) noCertificate() *tls.Config {
+	g.Helper()
+	files, err := certs.Open(certs.ClientSource(g.certs), nil)
+	if err != nil {
+		g.Fatal(err)
+	}
+	cfg := files.Client()
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	return cfg
+}
+
+// bearer adds a token to requests.
+type bearer struct {
+	*http.Transport
+	token string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	req.Header.Set("Authorization", "Bearer "+b.token)
+	return b.Transport.RoundTrip(req)
+}
+
+// TestGatewayTokens: a token has its role and the grants to its name, and ends, with its streams, once it is revoked or has
+// expired.
+func TestGatewayTokens(t *testing.T) {
+	g := newGated(t)
+	ctx := t.Context()
+	admin := handle.Client(g.node.DB()).Admin()
+	by := func(name, role string, ttl time.Duration) apart {
+		secret, hash := certs.NewToken()
+		if _, err := admin.CreateToken(ctx, &pb.CreateTokenRequest{
+			Name: name, Role: role, TtlMs: ttl.Milliseconds(), Hash: hash,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return g.calling(bearer{&http.Transport{TLSClientConfig: g.noCertificate(), ForceAttemptHTTP2: true}, secret}, certs.Source{})
+	}
+	reader, writer := by("rita", "reader", time.Hour), by("willy", "writer", time.Hour)
+	observer, brief := by("otto", "observer", time.Hour), by("brief", "reader", time.Second)
+	forged := g.calling(bearer{&http.Transport{TLSClientConfig: g.noCertificate(), ForceAttemptHTTP2: true},
+		"percolator_" + strings.Repeat("A", 43)}, certs.Source{})
+	for what, c := range map[string]struct {
+		err  error
+		want connect.Code
+	}{
+		"a reader reads": {reader.read(ctx, "t"), 0}, "a reader writes": {reader.write(ctx, "t"), connect.CodePermissionDenied},
+		"a writer writes": {writer.write(ctx, "t"), 0}, "a forged one reads": {forged.read(ctx, "t"), connect.CodeUnauthenticated},
+	} {
+		if c.err == nil && c.want != 0 || c.err != nil && connect.CodeOf(c.err) != c.want {
+			t.Errorf("ANY-TOKEN: %s: %v", what, c.err)
+		}
+	}
+	if _, err := admin.SetGrant(ctx, &pb.SetGrantRequest{Table: "t", Name: "otto", Role: "writer"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.write(ctx, "t"); connect.CodeOf(err) != connect.CodeNotFound && connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("ANY-TOKEN: a token without a grant writes: %v", err)
+	}
+	stream, err := observer.Observe(ctx, connect.NewRequest(&gw.ObserveRequest{LeaseMs: 60_000, Observers: []*gw.ObserverRegistration{{
+		Name: "by token", Table: "t", ColumnAs: &gw.ObserverRegistration_Column{Column: "c"},
+	}}}))
+	if err != nil || !stream.Receive() {
+		t.Fatal(err, stream.Err())
+	}
+	if _, err := admin.RevokeToken(ctx, &pb.RevokeTokenRequest{Name: "otto"}); err != nil {
+		t.Fatal(err)
+	}
+	for revoked := time.Now(); stream.Receive(); {
+		if time.Since(revoked) > 20*time.Second {
+			t.Fatal("ANY-TOKEN: the stream of a revoked token goes on")
+		}
+	}
+	if connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
+		t.Errorf("ANY-TOKEN: the stream of a revoked token ends with %v", stream.Err())
+	}
+	for began := time.Now(); connect.CodeOf(brief.read(ctx, "t")) != connect.CodeUnauthenticated; <-time.After(50 * time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("ANY-TOKEN: an expired token reads")
+		}
+	}
+	if _, err := writer.CreateTable(ctx, connect.NewRequest(&gw.CreateTableRequest{Table: &gw.TableSpec{Name: "w"}})); err != nil {
+		t.Error(err)
+	}
+	if line := "msg=audit method=CreateTable outcome=done role=writer name=willy by=token"; !strings.Contains(g.log.String(), line) {
+		t.Errorf("the audit log lacks %q", line)
+	}
+}
+
 // TestGatewayWithoutCertificate: a client without a certificate, which a browser's preflight request may
 // be, calls nothing.
 func TestGatewayWithoutCertificate(t *testing.T) {
 	g := newGated(t)
-	files, err := certs.Open(certs.ClientSource(g.certs), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := files.Client()
-	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
-	if err := g.apart(cfg, certs.Source{}).read(t.Context(), "t"); connect.CodeOf(err) != connect.CodeUnauthenticated {
+	if err := g.apart(g.noCertificate(), certs.Source{}).read(t.Context(), "t"); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("ANY-ROLE: a client without a certificate: %v", err)
 	}
 }

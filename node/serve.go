@@ -164,9 +164,10 @@ func (n *Node) openGateway(clients *tls.Config) (err error) {
 				&pb.TableExpiry{AfterMs: uint64(outcomesKept.Milliseconds())})
 		},
 	}
-	// Browsers ask without a certificate whether they may call.
+	// Browsers ask without a certificate whether they may call, and then may use a token.
 	if clients != nil {
 		cfg.TLS = n.joining.files.Browsers(certs.AllRoles()...)
+		cfg.Token = console.TokenCallers(n.meta.Tokens.Find, n.now)
 	}
 	if n.servers.gateway, err = gateway.Open(cfg); err != nil {
 		return fmt.Errorf("node: open the gateway: %w", err)

@@ -14,7 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Login tokens of the console: one record, read at each use of a token. It holds only the hash of a
+// Login tokens of the console and the gateway: one record, read at each use of a token. It holds only the hash of a
 // token's secret, so reading meta does not allow a login. Times are those of the node that
 // handles the request.
 
@@ -27,7 +27,10 @@ const (
 	maxTokenTTL  = 90 * 24 * time.Hour
 )
 
-// Tokens are the console's tokens.
+// tokenRoles are the roles of tokens.
+var tokenRoles = []string{"reader", "writer", "observer", "operator"}
+
+// Tokens are the tokens of the console and the gateway.
 type Tokens struct{ records }
 
 // Create adds a token with the requested validity. CODE_INVALID if the request is invalid, or if
@@ -75,9 +78,9 @@ func checkToken(req *pb.CreateTokenRequest) error {
 		strings.ContainsFunc(req.Name, func(r rune) bool { return !unicode.IsGraphic(r) }):
 		return refuse(pb.Error_CODE_INVALID, "a token's name must have 1 to %d printable bytes",
 			maxTokenName)
-	case req.Role != "reader" && req.Role != "operator":
-		return refuse(pb.Error_CODE_INVALID, "%q is not a role of a token: use reader or operator",
-			req.Role)
+	case !slices.Contains(tokenRoles, req.Role):
+		return refuse(pb.Error_CODE_INVALID, "%q is not a role of a token: use %s", req.Role,
+			strings.Join(tokenRoles, ", "))
 	case req.TtlMs <= 0 || req.TtlMs > maxTokenTTL.Milliseconds():
 		return refuse(pb.Error_CODE_INVALID,
 			"a token's validity must be positive and at most %v, not %v", maxTokenTTL, ttl)

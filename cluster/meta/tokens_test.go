@@ -91,7 +91,7 @@ func TestTokensRefused(t *testing.T) {
 		"no name":       func(r *pb.CreateTokenRequest) { r.Name = "" },
 		"a long name":   func(r *pb.CreateTokenRequest) { r.Name = strings.Repeat("x", 65) },
 		"escapes":       func(r *pb.CreateTokenRequest) { r.Name = "\x1b[2J" },
-		"a writer":      func(r *pb.CreateTokenRequest) { r.Role = "writer" },
+		"a client":      func(r *pb.CreateTokenRequest) { r.Role = "client" },
 		"a node":        func(r *pb.CreateTokenRequest) { r.Role = "node" },
 		"no time":       func(r *pb.CreateTokenRequest) { r.TtlMs = 0 },
 		"a year":        func(r *pb.CreateTokenRequest) { r.TtlMs *= 24 * 365 },

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -52,7 +54,7 @@ func (s *service) admitted(next http.Handler) http.Handler {
 		defer done()
 		in := &body{ReadCloser: req.Body, s: s, deadlines: http.NewResponseController(w)}
 		defer in.end()
-		req = req.WithContext(context.WithValue(ctx, callerKey{}, &call{c, who}))
+		req = req.WithContext(context.WithValue(ctx, callerKey{}, &call{c, who, tokenOf(req)}))
 		req.Body = in
 		next.ServeHTTP(&answer{w, in.deadlines, s.cfg.timing.write, false}, req)
 	})
@@ -68,11 +70,51 @@ func (s *service) admit(req *http.Request) (ctx context.Context, who rpc.Caller,
 		p.AuthInfo = credentials.TLSInfo{State: *req.TLS}
 	}
 	ctx = peer.NewContext(req.Context(), p)
-	who, end, err = s.cfg.Server.Admit(ctx)
-	if refusal, ok := errors.AsType[*txn.ServerError](err); ok && refusal.Code == pb.Error_CODE_PERMISSION {
-		err = txn.Errorf("%w: %w", errUnauthenticated, err)
+	if token := tokenOf(req); token != "" && s.cfg.Token != nil {
+		if who, err = s.tokenCaller(ctx, token); err == nil {
+			end, err = s.cfg.Server.AdmitAs(ctx, who)
+		}
+	} else {
+		who, end, err = s.cfg.Server.Admit(ctx)
 	}
-	return ctx, who, end, err
+	return ctx, who, end, unauthenticated(err)
+}
+
+// tokenOf returns the request's bearer token; "" if there is none.
+func tokenOf(req *http.Request) string {
+	token, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+	return token
+}
+
+// tokenCaller returns the caller of a token that has come on the connection of ctx.
+func (s *service) tokenCaller(ctx context.Context, token string) (rpc.Caller, error) {
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		from = p.Addr.String()
+	}
+	at, _ := netip.ParseAddrPort(from)
+	who, err := s.cfg.Token(ctx, at.Addr().Unmap(), token)
+	who.From = from
+	return who, err
+}
+
+// recheck returns an error if the certificate or the token of a call has been revoked since, or the token has expired.
+func (s *service) recheck(ctx context.Context) (err error) {
+	c := ctx.Value(callerKey{}).(*call)
+	if c.who.By == rpc.ByToken {
+		_, err = s.tokenCaller(ctx, c.token)
+	} else {
+		err = s.cfg.Server.Recheck(ctx, c.who)
+	}
+	return unauthenticated(err)
+}
+
+// unauthenticated marks the refusal of a caller.
+func unauthenticated(err error) error {
+	if refusal, ok := errors.AsType[*txn.ServerError](err); ok && refusal.Code == pb.Error_CODE_PERMISSION {
+		return txn.Errorf("%w: %w", errUnauthenticated, err)
+	}
+	return err
 }
 
 type callerKey struct{}
@@ -80,7 +122,8 @@ type callerKey struct{}
 // call is the caller of one call.
 type call struct {
 	*caller
-	who rpc.Caller
+	who   rpc.Caller
+	token string // "" if it has none
 }
 
 // callerIn returns the caller of the call.
@@ -179,7 +222,7 @@ func (calls) WrapStreamingClient(next connect.StreamingClientFunc) connect.Strea
 }
 
 // WrapStreamingHandler implements connect.Interceptor. It ends a stream when the server closes or the
-// caller's certificate is revoked.
+// caller's certificate or token is revoked.
 func (c calls) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -197,7 +240,7 @@ func (c calls) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 	}
 }
 
-// stream is a stream that checks before each message that its caller's certificate is valid.
+// stream is a stream that checks before each message that its caller's certificate or token is valid.
 type stream struct {
 	connect.StreamingHandlerConn
 	s   *service
@@ -206,9 +249,8 @@ type stream struct {
 
 // Send implements connect.StreamingHandlerConn.
 func (s *stream) Send(m any) error {
-	who := s.ctx.Value(callerKey{}).(*call).who
-	if err := s.s.cfg.Server.Recheck(s.ctx, who); err != nil {
-		return txn.Errorf("%w: %w", errUnauthenticated, err)
+	if err := s.s.recheck(s.ctx); err != nil {
+		return err
 	}
 	return s.StreamingHandlerConn.Send(m)
 }

@@ -9,7 +9,7 @@
 //     cannot name.
 //  2. A transaction with an idempotency key reads and writes the outcome of its key. Of two with one key at
 //     most one commits, and the other one returns its outcome, whatever has died in between.
-//  3. A session belongs to one node and to the name in its caller's certificate; in plain text, to
+//  3. A session belongs to one node and to the name in its caller's certificate or token; in plain text, to
 //     all clients that know its id. It ends when its lease ends without a call, and its buffered
 //     writes with it; nothing of it is stored before its commit.
 //  4. Everything is bounded: connections as on the client port, calls of one identity and of all, messages,

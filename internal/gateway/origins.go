@@ -11,7 +11,7 @@ import (
 
 // Headers of calls and answers that browsers let pages use.
 const (
-	requestHeaders = "Content-Type, Connect-Protocol-Version, Connect-Timeout-Ms, Grpc-Timeout, X-Grpc-Web, X-User-Agent"
+	requestHeaders = "Authorization, Content-Type, Connect-Protocol-Version, Connect-Timeout-Ms, Grpc-Timeout, X-Grpc-Web, X-User-Agent"
 	answerHeaders  = "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin"
 	// preflightAge is how long a browser may remember that an origin is allowed, in seconds.
 	preflightAge = "600"

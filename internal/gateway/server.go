@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -34,6 +35,10 @@ type Config struct {
 	// Hosts returns the host names, with or without ports, under which events are served to pages that send no
 	// origin, in addition to localhost and IP addresses. Nil means none.
 	Hosts func() []string
+	// Token returns the caller of a bearer token that came from the address. It is called for each request that has
+	// one, and for each message of its stream. Nil means that tokens are ignored. Errors are *txn.ServerErrors, with
+	// CODE_PERMISSION for an invalid token.
+	Token func(ctx context.Context, from netip.Addr, token string) (rpc.Caller, error)
 	// Server is the server for clients, which identifies and checks the callers.
 	Server *rpc.Server
 	// ClusterID is the id of the node's cluster.

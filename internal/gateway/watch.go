@@ -222,7 +222,6 @@ func (s *service) events(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
-	who := ctx.Value(callerKey{}).(*call).who
 	begun := false
 	begin := func() {
 		if !begun {
@@ -233,8 +232,8 @@ func (s *service) events(w http.ResponseWriter, req *http.Request) {
 	}
 	flush := http.NewResponseController(w).Flush
 	err = s.watch(ctx, asked, func(m *gw.WatchResponse) error {
-		if err := s.cfg.Server.Recheck(ctx, who); err != nil {
-			return txn.Errorf("%w: %w", errUnauthenticated, err)
+		if err := s.recheck(ctx); err != nil {
+			return err
 		}
 		begin()
 		for _, c := range m.Changes {

@@ -22,7 +22,7 @@ import (
 // authorize a change: the request must come from this node's own pages (or not from a browser), be
 // JSON, and carry a header that another site's page cannot add. The session is the token itself, in
 // a cookie that scripts cannot read: any node can verify it, and it expires with the token. Handlers
-// run on the goroutine of the request; the only state is guesses, lookUps and suspects.
+// run on the goroutine of the request; the only state is that of Tokens.
 
 // User is the user of a request.
 type User struct {
@@ -68,10 +68,6 @@ const (
 	maxBody = 64 << 10
 	// actTime bounds an action; it is below the write timeout.
 	actTime = 25 * time.Second
-	// maxLookUps bounds the concurrent look-ups of tokens. lookUpTime bounds one, including its
-	// wait; together with actTime it is below the write timeout.
-	maxLookUps = 16
-	lookUpTime = 4 * time.Second
 	// consoleHeader is required, with any value. Browsers let a page of another site set it only
 	// after a CORS preflight, which fails.
 	consoleHeader = "X-Percolator-Console"
@@ -89,15 +85,14 @@ type logins struct {
 	closed    func(*http.Request) bool
 	view      func(User) View // nil: everything
 	logger    *slog.Logger
-	guesses   *guesses
-	lookUps   chan struct{} // semaphore of look-ups
-	suspects  chan struct{} // semaphore of look-ups of suspect tokens
+	tokens    *Tokens
 }
 
 func newLogins(o Options) *logins {
+	find := func(ctx context.Context, token string) (User, error) { return o.Operators.Identify(ctx, token, nil) }
 	return &logins{
 		operators: o.Operators, secure: o.TLS != nil, anywhere: o.PlainLogins, logger: o.Logger,
-		closed: o.Closed, program: cmp.Or(o.Program, "percolator"), view: o.View, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps), suspects: make(chan struct{}, 1),
+		closed: o.Closed, program: cmp.Or(o.Program, "percolator"), view: o.View, tokens: NewTokens(find, 0),
 	}
 }
 
@@ -189,37 +184,7 @@ func (l *logins) identify(req *http.Request, token string) (User, error) {
 		return User{}, &Refusal{http.StatusForbidden, CodePermission, "tokens are accepted in plain " +
 			"text from this machine only: start the node with --http-tls, or use `ssh -L`"}
 	}
-	return l.lookUp(req.Context(), addr, token)
-}
-
-// lookUp returns the user of the token. A token that was recently found invalid is refused without
-// a look-up. Look-ups of suspect tokens run one at a time and do not delay valid tokens.
-func (l *logins) lookUp(ctx context.Context, addr netip.Addr, token string) (User, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
-	defer cancel()
-	room := l.lookUps
-	if l.guesses.suspect(addr, token) {
-		room = l.suspects
-	}
-	select {
-	case room <- struct{}{}:
-		defer func() { <-room }()
-	case <-ctx.Done():
-		return User{}, &Refusal{http.StatusServiceUnavailable, CodeUnavailable,
-			"too many token look-ups in flight: try again"}
-	}
-	if err := l.guesses.known(token); err != nil {
-		return User{}, err
-	}
-	user, err := l.operators.Identify(ctx, token, nil)
-	var refusal *Refusal
-	switch {
-	case err == nil:
-		l.guesses.add(addr, token, nil)
-	case errors.As(err, &refusal) && refusal.Status == http.StatusUnauthorized:
-		l.guesses.add(addr, token, refusal)
-	}
-	return user, err
+	return l.tokens.User(req.Context(), addr, token)
 }
 
 // instead returns nil if the request's user has logged in, and so may read what others may not. It

@@ -37,17 +37,23 @@ func (s *Server) Listen(lis net.Listener) net.Listener {
 // its connection, accepted by Listen, as used. The caller must call end at the end of the request. Errors
 // are *txn.ServerError.
 func (s *Server) Admit(ctx context.Context) (who Caller, end func(), err error) {
-	cfg := &s.service.cfg
-	if who, err = callerOf(ctx, cfg); err != nil {
+	if who, err = callerOf(ctx, &s.service.cfg); err != nil {
 		return who, nil, &txn.ServerError{Code: pb.Error_CODE_PERMISSION, Message: status.Convert(err).Message()}
 	}
+	end, err = s.AdmitAs(ctx, who)
+	return who, end, err
+}
+
+// AdmitAs counts the connection of a request as Admit does, for a caller that was identified by other means.
+func (s *Server) AdmitAs(ctx context.Context, who Caller) (end func(), err error) {
 	if c := connection(ctx); c != nil {
 		if err := c.Admit(); err != nil {
-			return who, nil, refusePlace(err)
+			return nil, refusePlace(err)
 		}
 		c.caller.CompareAndSwap(nil, &who)
 	}
-	return who, cfg.LegacyCerts.call(who, cfg.Logger, time.Now), nil
+	cfg := &s.service.cfg
+	return cfg.LegacyCerts.call(who, cfg.Logger, time.Now), nil
 }
 
 // Recheck returns an error, and closes the connection, if the certificate of a caller that was admitted has been

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -154,6 +155,29 @@ func identify(ctx context.Context, find func(context.Context, []byte) (*pb.Token
 		Name: t.Name, Role: t.Role, How: rpc.ByToken, Expires: time.UnixMilli(t.ExpiresUnixMs),
 		MayAct: role.Includes(certs.Operator),
 	}, nil
+}
+
+// tokenKept is how long the gateway acts upon a token without looking it up again.
+const tokenKept = time.Second
+
+// TokenCallers returns the function that finds the callers of tokens for the gateway, by the hashes that find looks up. A
+// revocation takes effect within tokenKept.
+func TokenCallers(find func(context.Context, []byte) (*pb.Token, error), now func() time.Time,
+) func(context.Context, netip.Addr, string) (rpc.Caller, error) {
+	tokens := httpd.NewTokens(func(ctx context.Context, token string) (httpd.User, error) {
+		return identify(ctx, find, token, now())
+	}, tokenKept)
+	return func(ctx context.Context, from netip.Addr, token string) (rpc.Caller, error) {
+		user, err := tokens.User(ctx, from, token)
+		if refusal, ok := errors.AsType[*httpd.Refusal](err); ok {
+			code := pb.Error_CODE_UNAVAILABLE
+			if refusal.Status == http.StatusUnauthorized {
+				code = pb.Error_CODE_PERMISSION
+			}
+			err = &txn.ServerError{Code: code, Message: "percolator: " + refusal.Text}
+		}
+		return rpc.Caller{Role: certs.Role(user.Role), Name: user.Name, By: user.How}, err
+	}
 }
 
 // Act implements httpd.Operators. Calls are authorized and audited like those of remote clients.

@@ -180,11 +180,11 @@ func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
 	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40, 0}
 }
 
-// Token allows the holder of its secret to log in to the console.
+// Token allows the holder of its secret to use the console and the gateway.
 type Token struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // reader or operator
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // reader, writer, observer or operator
 	CreatedUnixMs int64                  `protobuf:"varint,3,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
 	ExpiresUnixMs int64                  `protobuf:"varint,4,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
 	Hash          []byte                 `protobuf:"bytes,5,opt,name=hash,proto3" json:"hash,omitempty"` // SHA-256 of the secret; omitted in lists

@@ -102,7 +102,7 @@ type AdminClient interface {
 	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
 	// Reports the progress of a client's job to the answering node, for ClusterStatus. The node keeps the latest report.
 	ReportJob(ctx context.Context, in *ReportJobRequest, opts ...grpc.CallOption) (*ReportJobResponse, error)
-	// Creates a token for logging in to the console. The caller creates the secret; only its hash is sent and stored.
+	// Creates a token for the console and the gateway. The caller creates the secret; only its hash is sent and stored.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
 	// Lists the tokens without their hashes.
 	Tokens(ctx context.Context, in *TokensRequest, opts ...grpc.CallOption) (*TokensResponse, error)
@@ -504,7 +504,7 @@ type AdminServer interface {
 	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
 	// Reports the progress of a client's job to the answering node, for ClusterStatus. The node keeps the latest report.
 	ReportJob(context.Context, *ReportJobRequest) (*ReportJobResponse, error)
-	// Creates a token for logging in to the console. The caller creates the secret; only its hash is sent and stored.
+	// Creates a token for the console and the gateway. The caller creates the secret; only its hash is sent and stored.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
 	// Lists the tokens without their hashes.
 	Tokens(context.Context, *TokensRequest) (*TokensResponse, error)

@@ -576,6 +576,8 @@ var properties = []property{
 		assertion: "LOST-COMMITS: .*"},
 	{tag: "gateway_ack_outside", pkg: "worker", test: "^TestGatewayAcknowledgesInTheTransaction$",
 		assertion: "ACK-OUTSIDE: .*"},
+	{tag: "gateway_token_immortal", pkg: "node", test: "^TestGatewayTokens$",
+		assertion: "ANY-TOKEN: .*"},
 	{tag: "gateway_any_origin", pkg: "internal/gateway", test: "^TestOrigins$",
 		assertion: "ORIGIN-IGNORED: .*"},
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// The commands for tokens, with which people log in to the console. The secret is created here and
+// The commands for tokens, with which people log in to the console, and browsers to the gateway. The secret is created here and
 // printed once; the cluster stores its hash.
 
 // TokenCommand groups the commands for tokens.
 func TokenCommand(d *shell.Deps) *cobra.Command {
-	return shell.Group("token", "Create, list and revoke tokens for logging in to the console",
+	return shell.Group("token", "Create, list and revoke tokens for the console and the gateway",
 		"token create ann --role operator\ntoken ls\ntoken revoke ann",
 		tokenCreate(d), tokenList(d), tokenRevoke(d))
 }
@@ -45,19 +45,19 @@ func tokenCreate(d *shell.Deps) *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Create a token for the console, and print it once",
-		Long: `Create a token for logging in to the console of every node. It is printed once and not
-stored: the cluster keeps only its hash. An operator may make changes there, a reader may
-not. The audit log records NAME.`,
-		Example: "token create ann --role operator\ntoken create bob --role operator --ttl 30m",
+		Short: "Create a token for the console and the gateway, and print it once",
+		Long: `Create a token for the console and the gateway of every node. It is printed once and not
+stored: the cluster keeps only its hash. In the console an operator may make changes; at the
+gateway the roles are those of certificates, and grants to NAME apply. The audit log records NAME.`,
+		Example: "token create ann --role operator\ntoken create shop --role writer --ttl 30m",
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if role == "" {
-				return shell.Usagef(cmd, "--role is missing: reader or operator")
+				return shell.Usagef(cmd, "--role is missing: reader, writer, observer or operator")
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "reader or operator")
+	cmd.Flags().StringVar(&role, "role", "", "reader, writer, observer or operator")
 	cmd.Flags().DurationVar(&ttl, "ttl", 12*time.Hour, "validity, at most 90 days")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		secret, hash := certs.NewToken()
