@@ -1,5 +1,5 @@
 import type { DescService } from "@bufbuild/protobuf";
-import type { CallOptions, Client as ServiceClient, Transport } from "@connectrpc/connect";
+import type { CallOptions, Client as ServiceClient, Interceptor, Transport } from "@connectrpc/connect";
 import { createClient } from "@connectrpc/connect";
 
 import { Failure_Reason } from "./gen/gateway/v1/gateway_pb.js";
@@ -66,6 +66,19 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
     }, ms);
     signal?.addEventListener("abort", aborted, { once: true });
   });
+}
+
+/** Returns what sends a token with each call; nothing without one. */
+export function bearer(token: string | undefined): Interceptor[] {
+  if (token === undefined) {
+    return [];
+  }
+  return [
+    (next) => (request) => {
+      request.header.set("Authorization", `Bearer ${token}`);
+      return next(request);
+    },
+  ];
 }
 
 /** Endpoints are the gateways of a cluster. Calls go to one of them until it fails. */
