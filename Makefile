@@ -37,7 +37,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race typescript typescript-kill python evaluation bench bench-smoke bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race typescript typescript-kill python python-generate evaluation bench bench-smoke bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,10 +126,14 @@ typescript-kill: build ## count changes by TypeScript workers while they and nod
 	cd clients/typescript && npx tsc --project tsconfig.test.json && \
 		PERCOLATOR=../../$(BIN)/percolator ROUNDS=$(ROUNDS) node --test --test-name-pattern='counts once' dist-test/test/observers.test.js
 
-# Needs protoc, and Python with the protobuf package of protoc's release (Debian: protobuf-compiler, python3-protobuf).
-python: build ## generate and test the Python client
+# Needs Python with the package protobuf (Debian: python3-protobuf). The tests kill nodes of bin/percolator.
+python: PYTHON = /usr/bin/python3
+python: build ## test the Python client
+	cd clients/python && PERCOLATOR=../../$(BIN)/percolator $(PYTHON) -W error -m unittest
+
+# Needs protoc (Debian: protobuf-compiler). The client requires the protobuf package of protoc's release, or a later one.
+python-generate: ## generate the messages of the Python client
 	protoc -I api --python_out=clients/python/percolator_client --pyi_out=clients/python/percolator_client api/gateway/v1/gateway.proto
-	cd clients/python && PERCOLATOR=../../$(BIN)/percolator /usr/bin/python3 -m unittest
 
 release: ## dist/: static binaries for PLATFORMS, bills of materials, checksums
 	GO='$(GO)' VERSION='$(RELEASE)' ./scripts/release

@@ -1,47 +1,20 @@
 """Tests against a real node: PERCOLATOR=../../bin/percolator /usr/bin/python3 -m unittest"""
 
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
+import re
 import unittest
 
+from cluster import Cluster
 from percolator_client import Client, Error, gateway_pb2 as pb
-
-
-def _free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class ClientTest(unittest.TestCase):
     def setUp(self):
-        self.dir = tempfile.mkdtemp()
-        self.gateway = f"127.0.0.1:{_free_port()}"
-        self.listen = f"127.0.0.1:{_free_port()}"
-        self.start()
-        self.db = Client([self.gateway])
+        self.cluster = Cluster(1)
+        self.addCleanup(self.cluster.stop)
+        self.db = self.cluster.client()
+        self.addCleanup(self.db.close)
         request = pb.CreateTableRequest(table=pb.TableSpec(name="t", split_keys=["m"]))
         self.db.repeat("Control/CreateTable", request, pb.CreateTableResponse, 60)
-
-    def start(self):
-        binary = os.environ.get("PERCOLATOR", "../../bin/percolator")
-        self.node = subprocess.Popen(
-            [binary, "start", "--dir", self.dir + "/node", "--insecure", "--listen", self.listen,
-             "--http", "", "--gateway", self.gateway],
-            stderr=subprocess.DEVNULL,
-        )
-
-    def kill(self):
-        self.node.send_signal(signal.SIGKILL)
-        self.node.wait()
-
-    def tearDown(self):
-        self.kill()
-        shutil.rmtree(self.dir)
 
     def increment(self, tx):
         count = int(tx.get("t", "a", "n") or b"0") + 1
@@ -52,14 +25,21 @@ class ClientTest(unittest.TestCase):
     def test_transactions_survive_a_kill(self):
         for want in range(1, 11):
             if want == 5:
-                self.kill()
-                self.start()
+                self.cluster.kill(0)
+                self.cluster.start(0)
             count, timestamp = self.db.transact(self.increment, 60)
             self.assertEqual(count, want)
             self.assertGreater(timestamp, 0)
         self.assertEqual(self.db.get("t", "z", "n"), b"10")
         cells = list(self.db.scan(pb.RowRange(table="t")))
         self.assertEqual([c.row for c in cells], ["a", "z"])
+
+        def scan(tx):
+            tx.set("t", "b", "n", "own")
+            tx.lock("t", "c", "n")
+            return [c.row for c in tx.scan(pb.RowRange(table="t"))]
+
+        self.assertEqual(self.db.transact(scan)[0], ["a", "b", "z"])
 
     def test_errors(self):
         with self.assertRaises(Error) as caught:
@@ -69,6 +49,26 @@ class ClientTest(unittest.TestCase):
             self.db.transact(lambda tx: 1 // 0)
         with self.assertRaises(Error):
             Client(["127.0.0.1:1"]).get("t", "r", "c", 0.2)
+
+
+class MessagesTest(unittest.TestCase):
+    def test_messages_are_those_of_the_proto_file(self):
+        with open("../../api/gateway/v1/gateway.proto", encoding="utf-8") as file:
+            source = re.sub(r"//.*", "", file.read())
+        known = set()
+
+        def add(message):
+            known.update(field.name for field in message.fields)
+            for enum in message.enum_types:
+                known.update(value.name for value in enum.values)
+            for nested in message.nested_types:
+                add(nested)
+
+        for message in pb.DESCRIPTOR.message_types_by_name.values():
+            add(message)
+        for enum in pb.DESCRIPTOR.enum_types_by_name.values():
+            known.update(value.name for value in enum.values)
+        self.assertEqual(known, set(re.findall(r"(\w+) = \d+;", source)), "run make python-generate")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import random
 import ssl
 import struct
+import threading
 import time
 import uuid
 
@@ -60,30 +61,55 @@ def _error(body):
 
 
 class Client:
-    """Client of the gateways at addresses, "host:port" each. It is not safe for concurrent use.
+    """Client of the gateways at addresses, "host:port" each. Threads may share it.
 
     tls is an ssl.SSLContext with the cluster's CA and the client's certificate; without it the
-    connection is plain text.
+    connection is plain text. token is one that `percolator token create` has printed, in place of
+    a client certificate.
     """
 
-    def __init__(self, addresses, tls=None):
+    def __init__(self, addresses, tls=None, token=None):
         if not addresses:
             raise ValueError("addresses is empty; it must name at least one gateway")
         self._addresses = list(addresses)
         self._tls = tls
-        self._connections = {}
+        self._token = token
+        self._lock = threading.Lock()  # of the following, and of the order of the addresses
+        self._idle = {}  # connections by address
+
+    def close(self):
+        """Closes the idle connections."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
     def call(self, method, request, response, address=None, timeout=_ATTEMPT_SECONDS):
         """Calls a method such as "Gateway/Read" once."""
         address = address or self._addresses[0]
+        connection = self._connection(address, timeout)
+        headers = {"Connect-Timeout-Ms": str(int(timeout * 1000))}
         try:
-            answer = self._post(address, method, request.SerializeToString(), "application/proto", timeout)
+            answer = self._post(connection, method, request.SerializeToString(), "application/proto", headers)
             body = answer.read()
         except (OSError, http.client.HTTPException) as err:
+            connection.close()
             self._leave(address)
             raise Error("unavailable", str(err)) from err
+        with self._lock:
+            self._idle.setdefault(address, []).append(connection)
         if answer.status != 200:
-            raise _error(body)
+            failed = _error(body)
+            if failed.failure.reason in (pb.Failure.REASON_STARTING, pb.Failure.REASON_DEADLINE):
+                self._leave(address)
+            raise failed
         return response.FromString(body)
 
     def repeat(self, method, request, response, timeout=30.0):
@@ -131,6 +157,28 @@ class Client:
                 return
             request.page_token = page.page_token
 
+    def create_table(self, name, timeout=30.0):
+        """Creates a table, unless it exists."""
+        request = pb.CreateTableRequest(table=pb.TableSpec(name=name))
+        self.repeat("Control/CreateTable", request, pb.CreateTableResponse, timeout)
+
+    def wait_for(self, timestamp, timeout=30.0):
+        """Waits until the observers of a commit, and those of what they have written, have run.
+
+        It returns the observers with parked or held changes, which it does not wait for.
+        """
+        request = pb.WaitForRequest(timestamp=timestamp)
+        return list(self.repeat("Gateway/WaitFor", request, pb.WaitForResponse, timeout).pending)
+
+    def observe(self, observers, **options):
+        """Runs observers, from observer() or batch_observer(), with a stream from each gateway.
+
+        Returns a Worker. Options are those of Worker.
+        """
+        from percolator_client.work import Worker  # pylint: disable=import-outside-toplevel,cyclic-import
+
+        return Worker(self, self._addresses, observers, **options)
+
     def watch(self, request, timeout=30.0):
         """Yields the messages of a gateway_pb2.WatchRequest.
 
@@ -159,12 +207,14 @@ class Client:
             time.sleep(wait)
             pause = min(2 * pause, 1.0)
 
-    def _stream(self, method, request, response):
-        address = self._addresses[0]
+    def _stream(self, method, request, response, address=None, silence=None):
+        """Yields a stream's messages. silence is the time in seconds after which the node counts as lost."""
+        address = address or self._addresses[0]
         data = request.SerializeToString()
+        connection = self._connection(address, silence, fresh=True)
         try:
             framed = struct.pack(">BI", 0, len(data)) + data
-            answer = self._post(address, method, framed, "application/connect+proto", None)
+            answer = self._post(connection, method, framed, "application/connect+proto", {})
             while True:
                 head = answer.read(5)
                 if len(head) < 5:
@@ -178,34 +228,42 @@ class Client:
         except (OSError, http.client.HTTPException) as err:
             raise Error("unavailable", str(err)) from err
         finally:
+            connection.close()
             self._leave(address)
 
-    def _post(self, address, method, data, content_type, timeout):
-        connection = self._connections.get(address)
+    def _connection(self, address, timeout, fresh=False):
+        """Returns a connection for one call, an idle one unless fresh."""
+        with self._lock:
+            idle = self._idle.get(address)
+            connection = idle.pop() if idle and not fresh else None
         if connection is None:
             host, port = address.rsplit(":", 1)
+            host = host.strip("[]")
             connection = (
                 http.client.HTTPSConnection(host, int(port), context=self._tls)
                 if self._tls
                 else http.client.HTTPConnection(host, int(port))
             )
-            self._connections[address] = connection
         connection.timeout = timeout
         if connection.sock:
             connection.sock.settimeout(timeout)
-        headers = {"Content-Type": content_type, "Connect-Protocol-Version": "1"}
-        if timeout:
-            headers["Connect-Timeout-Ms"] = str(int(timeout * 1000))
+        return connection
+
+    def _post(self, connection, method, data, content_type, headers):
+        headers = {"Content-Type": content_type, "Connect-Protocol-Version": "1", **headers}
+        if self._token:
+            headers["Authorization"] = "Bearer " + self._token
         connection.request("POST", f"/{_SERVICE}.{method}", data, headers)
         return connection.getresponse()
 
     def _leave(self, address):
-        """Closes the connection, and sends later calls to the next address."""
-        connection = self._connections.pop(address, None)
-        if connection:
+        """Closes the idle connections, and sends later calls to the next address."""
+        with self._lock:
+            idle = self._idle.pop(address, [])
+            if address == self._addresses[0]:
+                self._addresses = self._addresses[1:] + self._addresses[:1]
+        for connection in idle:
             connection.close()
-        if address == self._addresses[0]:
-            self._addresses.append(self._addresses.pop(0))
 
 
 def _key(table, row, column):
@@ -221,13 +279,14 @@ def _set(message, field, value):
 
 
 class Transaction:
-    """What a function that Client.transact runs reads and writes by."""
+    """Reads and writes of a function that Client.transact or an observer runs."""
 
     def __init__(self, client, begun):
         self._client = client
         self._begun = begun
         self._writes = pb.WriteRequest(session=begun.session)
         self._written = False
+        self.canceled = threading.Event()  # an observer's run can no longer commit
 
     def get(self, table, row, column):
         """Returns a cell's bytes, or None."""
@@ -249,6 +308,29 @@ class Transaction:
         """Deletes a cell at the commit."""
         self._writes.deletes.append(_key(table, row, column))
 
+    def scan(self, row_range):
+        """Yields the cells of a gateway_pb2.RowRange, with this transaction's writes."""
+        self._flush()
+        request = pb.ScanRequest(range=row_range, session=self._begun.session)
+        while True:
+            page = self._call("ScanPage", request, pb.ScanResponse)
+            yield from page.cells
+            if not page.page_token:
+                return
+            request.page_token = page.page_token
+
+    def notify(self, table, row, column):
+        """Notifies the observers of a notify-only column at the commit."""
+        self._writes.notifications.append(_key(table, row, column))
+
+    def lock(self, table, row, column):
+        """Conflicts with all transactions that write or lock the cell, as a write does."""
+        self._writes.locks.append(_key(table, row, column))
+
+    def validate(self, table, row, column):
+        """Makes the commit fail if the cell, which was read, has changed since."""
+        self._writes.validates.append(_key(table, row, column))
+
     def commit(self):
         self._flush()
         if not self._written:
@@ -263,10 +345,14 @@ class Transaction:
         except Error:
             pass  # the session's lease ends it
 
+    def take(self):
+        """Returns the WriteRequest of what is not sent yet, and empties it."""
+        writes, self._writes = self._writes, pb.WriteRequest(session=self._begun.session)
+        return writes
+
     def _flush(self):
-        if self._writes.writes or self._writes.deletes:
-            self._call("Write", self._writes, pb.WriteResponse)
-            self._writes = pb.WriteRequest(session=self._begun.session)
+        if self._writes.ByteSize() > pb.WriteRequest(session=self._begun.session).ByteSize():
+            self._call("Write", self.take(), pb.WriteResponse)
             self._written = True
 
     def _call(self, method, request, response):

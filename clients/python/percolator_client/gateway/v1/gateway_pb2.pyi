@@ -114,6 +114,16 @@ class Change(_message.Message):
     value_bytes: bytes
     def __init__(self, table: _Optional[str] = ..., row: _Optional[str] = ..., row_bytes: _Optional[bytes] = ..., column: _Optional[str] = ..., column_bytes: _Optional[bytes] = ..., value: _Optional[str] = ..., value_bytes: _Optional[bytes] = ..., deleted: bool = ..., initial: bool = ..., commit_timestamp: _Optional[int] = ...) -> None: ...
 
+class ChangeFailure(_message.Message):
+    __slots__ = ["failure", "row", "row_bytes"]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    ROW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    failure: RunFailure
+    row: str
+    row_bytes: bytes
+    def __init__(self, row: _Optional[str] = ..., row_bytes: _Optional[bytes] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ...) -> None: ...
+
 class ColumnExpiry(_message.Message):
     __slots__ = ["after_ms", "column", "column_bytes"]
     AFTER_MS_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +261,34 @@ class Failure(_message.Message):
     retry_after_ms: int
     def __init__(self, reason: _Optional[_Union[Failure.Reason, str]] = ..., remedy: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., maybe_committed: bool = ...) -> None: ...
 
+class FinishRequest(_message.Message):
+    __slots__ = ["deletes", "failed", "failed_changes", "locks", "notifications", "session", "validates", "writes"]
+    DELETES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOCKS_FIELD_NUMBER: _ClassVar[int]
+    NOTIFICATIONS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    VALIDATES_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    deletes: _containers.RepeatedCompositeFieldContainer[Key]
+    failed: RunFailure
+    failed_changes: _containers.RepeatedCompositeFieldContainer[ChangeFailure]
+    locks: _containers.RepeatedCompositeFieldContainer[Key]
+    notifications: _containers.RepeatedCompositeFieldContainer[Key]
+    session: str
+    validates: _containers.RepeatedCompositeFieldContainer[Key]
+    writes: _containers.RepeatedCompositeFieldContainer[CellWrite]
+    def __init__(self, session: _Optional[str] = ..., writes: _Optional[_Iterable[_Union[CellWrite, _Mapping]]] = ..., deletes: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., notifications: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., locks: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., validates: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., failed: _Optional[_Union[RunFailure, _Mapping]] = ..., failed_changes: _Optional[_Iterable[_Union[ChangeFailure, _Mapping]]] = ...) -> None: ...
+
+class FinishResponse(_message.Message):
+    __slots__ = ["commit_timestamp", "committed"]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    commit_timestamp: int
+    committed: bool
+    def __init__(self, committed: bool = ..., commit_timestamp: _Optional[int] = ...) -> None: ...
+
 class KeepAliveRequest(_message.Message):
     __slots__ = ["session"]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +335,42 @@ class ListTablesResponse(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[TableSpec]
     def __init__(self, tables: _Optional[_Iterable[_Union[TableSpec, _Mapping]]] = ...) -> None: ...
 
+class ObserveRequest(_message.Message):
+    __slots__ = ["concurrency", "encoding", "lease_ms", "observers", "tables"]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVERS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    concurrency: int
+    encoding: Encoding
+    lease_ms: int
+    observers: _containers.RepeatedCompositeFieldContainer[ObserverRegistration]
+    tables: _containers.RepeatedCompositeFieldContainer[TableSpec]
+    def __init__(self, observers: _Optional[_Iterable[_Union[ObserverRegistration, _Mapping]]] = ..., concurrency: _Optional[int] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableSpec, _Mapping]]] = ..., encoding: _Optional[_Union[Encoding, str]] = ...) -> None: ...
+
+class ObserveResponse(_message.Message):
+    __slots__ = ["canceled", "runs", "started"]
+    CANCELED_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    canceled: _containers.RepeatedScalarFieldContainer[str]
+    runs: _containers.RepeatedCompositeFieldContainer[Run]
+    started: WorkerStarted
+    def __init__(self, started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., canceled: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ObservedChange(_message.Message):
+    __slots__ = ["attempt", "commit_timestamp", "row", "row_bytes"]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ROW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    commit_timestamp: int
+    row: str
+    row_bytes: bytes
+    def __init__(self, row: _Optional[str] = ..., row_bytes: _Optional[bytes] = ..., commit_timestamp: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
 class Observer(_message.Message):
     __slots__ = ["column", "column_bytes", "commits", "conflicts", "failures", "limit", "name", "node_ids", "notifications", "parked", "paused", "retired", "runs", "table", "weak"]
     COLUMN_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -341,6 +415,36 @@ class ObserverPending(_message.Message):
     parked: int
     def __init__(self, observer: _Optional[str] = ..., parked: _Optional[int] = ..., held: _Optional[int] = ...) -> None: ...
 
+class ObserverRegistration(_message.Message):
+    __slots__ = ["batch", "column", "column_bytes", "concurrency", "deadline_ms", "debounce_ms", "max_attempts", "max_conflicts", "name", "priorities", "table", "version", "weak"]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    DEBOUNCE_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONFLICTS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PRIORITIES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WEAK_FIELD_NUMBER: _ClassVar[int]
+    batch: int
+    column: str
+    column_bytes: bytes
+    concurrency: int
+    deadline_ms: int
+    debounce_ms: int
+    max_attempts: int
+    max_conflicts: int
+    name: str
+    priorities: _containers.RepeatedCompositeFieldContainer[RowPriority]
+    table: str
+    version: int
+    weak: bool
+    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., column: _Optional[str] = ..., column_bytes: _Optional[bytes] = ..., weak: bool = ..., batch: _Optional[int] = ..., concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_conflicts: _Optional[int] = ..., debounce_ms: _Optional[int] = ..., version: _Optional[int] = ..., priorities: _Optional[_Iterable[_Union[RowPriority, _Mapping]]] = ...) -> None: ...
+
 class ReadRequest(_message.Message):
     __slots__ = ["encoding", "keys", "session", "timestamp"]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +464,16 @@ class ReadResponse(_message.Message):
     cells: _containers.RepeatedCompositeFieldContainer[Cell]
     timestamp: int
     def __init__(self, cells: _Optional[_Iterable[_Union[Cell, _Mapping]]] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class RenewRequest(_message.Message):
+    __slots__ = ["worker"]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+
+class RenewResponse(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
 
 class ReplayObserverRequest(_message.Message):
     __slots__ = ["action", "below_version", "name"]
@@ -387,6 +501,16 @@ class ReplayObserverResponse(_message.Message):
     state: str
     def __init__(self, state: _Optional[str] = ..., rows: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
+class RetireRequest(_message.Message):
+    __slots__ = ["worker"]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+
+class RetireResponse(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
 class RollbackRequest(_message.Message):
     __slots__ = ["session"]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +520,16 @@ class RollbackRequest(_message.Message):
 class RollbackResponse(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
+
+class RowPriority(_message.Message):
+    __slots__ = ["prefix", "prefix_bytes", "priority"]
+    PREFIX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    prefix_bytes: bytes
+    priority: int
+    def __init__(self, prefix: _Optional[str] = ..., prefix_bytes: _Optional[bytes] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class RowRange(_message.Message):
     __slots__ = ["before", "before_bytes", "columns", "columns_bytes", "from_bytes", "prefix", "prefix_bytes", "table"]
@@ -417,6 +551,35 @@ class RowRange(_message.Message):
     prefix_bytes: bytes
     table: str
     def __init__(self, table: _Optional[str] = ..., from_bytes: _Optional[bytes] = ..., before: _Optional[str] = ..., before_bytes: _Optional[bytes] = ..., prefix: _Optional[str] = ..., prefix_bytes: _Optional[bytes] = ..., columns: _Optional[_Iterable[str]] = ..., columns_bytes: _Optional[_Iterable[bytes]] = ..., **kwargs) -> None: ...
+
+class Run(_message.Message):
+    __slots__ = ["changes", "deadline_ms", "observer", "session", "start_timestamp"]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVER_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    START_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[ObservedChange]
+    deadline_ms: int
+    observer: str
+    session: str
+    start_timestamp: int
+    def __init__(self, session: _Optional[str] = ..., observer: _Optional[str] = ..., start_timestamp: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[ObservedChange, _Mapping]]] = ...) -> None: ...
+
+class RunFailure(_message.Message):
+    __slots__ = ["kind", "message", "retry_after_ms"]
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = []
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KIND_RETRY_AFTER: RunFailure.Kind
+    KIND_UNAVAILABLE: RunFailure.Kind
+    KIND_UNSPECIFIED: RunFailure.Kind
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    kind: RunFailure.Kind
+    message: str
+    retry_after_ms: int
+    def __init__(self, message: _Optional[str] = ..., kind: _Optional[_Union[RunFailure.Kind, str]] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class ScanRequest(_message.Message):
     __slots__ = ["encoding", "keys_only", "limit", "page_cells", "page_token", "range", "reverse", "session", "timestamp"]
@@ -563,6 +726,16 @@ class WatchResponse(_message.Message):
     changes: _containers.RepeatedCompositeFieldContainer[Change]
     resolved_timestamp: int
     def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., resolved_timestamp: _Optional[int] = ...) -> None: ...
+
+class WorkerStarted(_message.Message):
+    __slots__ = ["lease_ms", "node_id", "worker"]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    lease_ms: int
+    node_id: int
+    worker: str
+    def __init__(self, worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., node_id: _Optional[int] = ...) -> None: ...
 
 class WriteRequest(_message.Message):
     __slots__ = ["deletes", "locks", "notifications", "session", "validates", "writes"]
