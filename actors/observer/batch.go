@@ -18,6 +18,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -275,6 +276,9 @@ func (b *batch) execute(tx Txn) {
 		b.fail(err)
 		return
 	}
+	if len(failed) == 0 {
+		return
+	}
 	_ = each(len(b.due), func(i int) error {
 		r := b.runs[b.due[i]]
 		if err := failed[r]; err != nil {
@@ -406,13 +410,18 @@ func (b *batch) trace() {
 	}
 }
 
-// each calls do for all indices below n, up to atOnce concurrently, and returns one of the
-// errors.
+// each calls do for all indices below n, up to atOnce concurrently, and returns one of the errors.
+// Most calls send nothing and return at once, so that a goroutine for each would cost more than they do.
 func each(n int, do func(i int) error) error {
 	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for i := range n {
-		group.Go(func() error { return do(i) })
+	var next atomic.Int64
+	for range min(n, atOnce) {
+		group.Go(func() (err error) {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				err = cmp.Or(err, do(i))
+			}
+			return err
+		})
 	}
 	return group.Wait()
 }
