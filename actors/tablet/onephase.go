@@ -76,6 +76,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 			return
 		}
 	}
+	e.view.Twice(len(r.Writes))
 	result, err := mvcc.CheckOnePhase(e.view, r)
 	switch {
 	case err != nil:

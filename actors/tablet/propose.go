@@ -163,11 +163,20 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 		return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
 			err)
 	}
-	p.muts = append(p.muts, muts...)
-	p.command.Effects = append(p.command.Effects, f.wires...)
+	p.muts = join(p.muts, muts)
+	p.command.Effects = join(p.command.Effects, f.wires)
 	p.bytes += f.bytes
 	p.entries += f.entries
 	return nil
+}
+
+// join appends more to list. It takes over more, without a copy, if it is the first and list has no
+// room for it.
+func join[T any](list, more []T) []T {
+	if len(list) == 0 && cap(list) < len(more) {
+		return more
+	}
+	return append(list, more...)
 }
 
 // answer keeps the answer until everything that its evaluation could have read is committed, and

@@ -103,7 +103,7 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 		return Result{Status: StatusCommitTSTooLow}, nil, nil
 	}
 	writes := lastWrites(r.Writes)
-	e := effects{list: make([]Mutation, 0, 3*len(writes)+len(r.Notifies)), clears: r.Clear}
+	e := effects{list: make([]Mutation, 0, 1+2*len(writes)+len(r.Notifies)), clears: r.Clear}
 	records := make([]Write, 2*len(writes))
 	for i := range writes {
 		res, err := onePhaseWrite(v, &r, &writes[i], commitTS, lim.Inline,

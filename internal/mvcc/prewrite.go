@@ -146,8 +146,12 @@ func lastWrites(writes []CellWriteRequest) []CellWriteRequest {
 	return kept
 }
 
-// hasDuplicates reports whether two writes are to the same cell.
+// hasDuplicates reports whether two writes are to the same cell. Clients send them in ascending order
+// of their cells.
 func hasDuplicates(writes []CellWriteRequest) bool {
+	if ascending(writes) {
+		return false
+	}
 	if len(writes) <= fewWrites {
 		for i := range writes {
 			for j := range i {
@@ -163,4 +167,14 @@ func hasDuplicates(writes []CellWriteRequest) bool {
 		seen[writes[i].Cell] = struct{}{}
 	}
 	return len(seen) < len(writes)
+}
+
+// ascending reports whether each write is to a later cell than the one before it.
+func ascending(writes []CellWriteRequest) bool {
+	for i := 1; i < len(writes); i++ {
+		if writes[i-1].Cell.Compare(writes[i].Cell) >= 0 {
+			return false
+		}
+	}
+	return true
 }

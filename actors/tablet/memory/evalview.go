@@ -17,12 +17,42 @@ type EvalView struct {
 	*store.Snap
 	memory *Memory
 
-	// A commit looks up a cell's record twice, for its check and for its effects: last is the
-	// cell whose record was last read from the Snap, in which it does not change.
-	known  bool // last is set
-	last   mvcc.Cell
-	newest mvcc.Write
-	there  bool // the cell has a record
+	// The records that the operation has read from the Snap, in which they do not change, in the
+	// order of its first lookups, at most cap(read); at is the index of the one returned last.
+	read []cellRecord
+	at   int
+}
+
+// cellRecord is the newest record of a cell, if it has one.
+type cellRecord struct {
+	cell  mvcc.Cell
+	write mvcc.Write
+	there bool
+}
+
+// Twice prepares the view for an operation that looks up the records of this many cells twice, in
+// the same order: a one-phase commit does so for its check and for its effects.
+func (v *EvalView) Twice(cells int) {
+	if cap(v.read) < cells {
+		v.read = make([]cellRecord, 0, cells)
+	}
+	v.read, v.at = v.read[:0], 0
+}
+
+// recorded returns the record of the cell if it is the one returned last or the one expected next.
+func (v *EvalView) recorded(c mvcc.Cell) *cellRecord {
+	if len(v.read) == 0 {
+		return nil
+	}
+	if r := &v.read[v.at]; r.cell == c {
+		return r
+	}
+	next := (v.at + 1) % len(v.read)
+	if v.read[next].cell != c {
+		return nil
+	}
+	v.at = next
+	return &v.read[next]
 }
 
 var _ mvcc.CollectView = (*EvalView)(nil)
@@ -51,14 +81,14 @@ func (v *EvalView) Newest(c mvcc.Cell) (mvcc.Write, bool, error) {
 		}
 		return *m.Write, true, nil
 	}
-	if !v.known || c != v.last {
-		w, ok, err := v.Snap.Newest(c)
-		if err != nil {
-			return w, ok, err
-		}
-		v.known, v.last, v.newest, v.there = true, c, w, ok
+	if r := v.recorded(c); r != nil {
+		return r.write, r.there, nil
 	}
-	return v.newest, v.there, nil
+	w, ok, err := v.Snap.Newest(c)
+	if err == nil && len(v.read) < cap(v.read) {
+		v.at, v.read = len(v.read), append(v.read, cellRecord{c, w, ok})
+	}
+	return w, ok, err
 }
 
 // Older implements mvcc.CollectView.
