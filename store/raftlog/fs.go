@@ -99,7 +99,6 @@ func (f osFile) reserve(size int64) error {
 
 // fill writes zeros, for file systems that cannot allocate blocks in advance.
 func (f osFile) fill(size int64) error {
-	zeros := make([]byte, aheadBytes)
 	for at := int64(0); at < size; at += aheadBytes {
 		if _, err := f.WriteAt(zeros[:min(aheadBytes, size-at)], at); err != nil {
 			return err

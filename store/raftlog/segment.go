@@ -23,6 +23,8 @@ const (
 // journal.
 const aheadBytes = 512 << 10
 
+var zeros [aheadBytes]byte // never written
+
 // segment is one file of the log. Append, Rewrite, Open and Close write only to the last one.
 type segment struct {
 	header
@@ -153,11 +155,12 @@ func (l *Log) begin(room int64, small bool) error {
 // range, it first fills zeros ahead of it.
 func (s *segment) write(b []byte, at int64) error {
 	if to := at + int64(len(b)); to > s.filled {
-		ahead := min(to+aheadBytes, s.bytes)
-		if _, err := s.file.WriteAt(make([]byte, ahead-s.filled), s.filled); err != nil {
-			return err
+		for ahead := min(to+aheadBytes, s.bytes); s.filled < ahead; {
+			n, err := s.file.WriteAt(zeros[:min(ahead-s.filled, aheadBytes)], s.filled)
+			if s.filled += int64(n); err != nil {
+				return err
+			}
 		}
-		s.filled = ahead
 	}
 	_, err := s.file.WriteAt(b, at)
 	return err
