@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -87,6 +88,7 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.cache.grow(len(b.cells))
 	for i, at := range b.origin {
 		out[at] = b.results[i]
 		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
@@ -212,6 +214,25 @@ func (c *readCache) find(cell mvcc.Cell) *mvcc.ReadResult {
 	return nil
 }
 
+// grow reserves space for the results of this many cells.
+func (c *readCache) grow(cells int) {
+	if cells = min(cells, maxCachedCells-len(c.cells)); cells <= 1 {
+		return
+	}
+	c.cells, c.results = slices.Grow(c.cells, cells), slices.Grow(c.results, cells)
+	if c.index == nil && len(c.cells)+cells > smallSet {
+		c.buildIndex(len(c.cells) + cells)
+	}
+}
+
+// buildIndex makes the index, with space for this many cells.
+func (c *readCache) buildIndex(cells int) {
+	c.index = make(map[mvcc.Cell]int, cells)
+	for i, cell := range c.cells {
+		c.index[cell] = i
+	}
+}
+
 // put adds the batch's i-th result if there is room. The single result of most transactions
 // stays in its batch.
 func (c *readCache) put(b *readBatch, i, maxBytes int) {
@@ -235,9 +256,6 @@ func (c *readCache) put(b *readBatch, i, maxBytes int) {
 	if c.index != nil {
 		c.index[*cell] = len(c.cells) - 1
 	} else if len(c.cells) > smallSet {
-		c.index = make(map[mvcc.Cell]int, 4*smallSet)
-		for i, cell := range c.cells {
-			c.index[cell] = i
-		}
+		c.buildIndex(4 * smallSet)
 	}
 }
