@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/cli"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/memory"
+	"github.com/percolator-go/percolator/internal/processors"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node"
 )
@@ -42,9 +43,11 @@ func Main(register func(r *percolator.Registry), opts ...Option) {
 	os.Exit(cli.Run(context.Background(), line, os.Args[1:]))
 }
 
-// start sets the runtime's memory limit, from which the store's sizes also follow, and opens a node.
+// start sets the runtime's memory limit, from which the store's sizes also follow, and its number of
+// processors, and opens a node.
 func start(ctx context.Context, cfg node.Config) (shell.RunningNode, error) {
 	memory.Hold(memory.Find(cfg.Memory))
+	processors.AddSpare()
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
 		return nil, err // not n: a nil *Node in a RunningNode is not nil

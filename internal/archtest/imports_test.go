@@ -62,6 +62,7 @@ var layers = []layer{
 	{of: "internal/coded"},
 	{of: "internal/connlimit"},
 	{of: "internal/memory"},
+	{of: "internal/processors"},
 	{of: "internal/rpc", may: []string{
 		"internal/coded",
 		pb, "internal/certs", "internal/connlimit", "internal/metrics", "internal/mvcc", "internal/tracing",
@@ -238,7 +239,7 @@ var layers = []layer{
 	{of: "worker", may: []string{
 		root, "actors/observer", "internal/rpc", "internal/tracing", "internal/txn", "internal/worker",
 	}},
-	{of: "app", may: []string{root, "internal/cli", "internal/cli/shell", "internal/memory", "internal/version", "node"}},
+	{of: "app", may: []string{root, "internal/cli", "internal/cli/shell", "internal/memory", "internal/processors", "internal/version", "node"}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},
 	{of: "percolatortest", may: []string{
 		root, pb, "internal/handle", "internal/mvcc", "internal/nodeparts", "internal/txn",

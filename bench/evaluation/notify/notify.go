@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	"github.com/percolator-go/percolator/internal/processors"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -22,6 +23,7 @@ func Measurements() []harness.Measurement {
 }
 
 func run(ctx context.Context, r *harness.Run) error {
+	processors.AddSpare() // as in a process that is a node
 	for _, measure := range []func(context.Context, *harness.Run) error{held, many, fairness} {
 		if err := measure(ctx, r); err != nil {
 			return err
