@@ -74,7 +74,7 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 		Batch: rpc.BatchConfig(cfg.Batch), Logger: cfg.Logger, Proxy: cfg.Proxy, Tracer: tracer,
 	})
 	if err != nil {
-		return nil, err
+		return nil, txn.MarkRefusal(err)
 	}
 	db := newDB(txn.NewClient(transport, txn.Config{
 		LockTTL: cfg.LockTTL, Logger: cfg.Logger, Tracer: tracer,

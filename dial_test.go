@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
@@ -56,5 +60,24 @@ func TestDial(t *testing.T) {
 		if _, err := percolator.Dial(ctx, []string{"x"}, cfg); !errors.Is(err, percolator.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
+	}
+}
+
+// A refusal of the client by a node is found by errors.Is, and has advice.
+func TestDialRefused(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		return status.Error(codes.PermissionDenied, "rpc: no role")
+	}))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(lis) })
+	defer serving.Wait()
+	defer server.Stop()
+	_, err = percolator.Dial(t.Context(), []string{lis.Addr().String()}, percolator.ClientConfig{Insecure: true})
+	if !errors.Is(err, percolator.ErrPermission) || percolator.Advice(err) == "" {
+		t.Errorf("Dial: %v (advice %q), want ErrPermission with advice", err, percolator.Advice(err))
 	}
 }

@@ -66,7 +66,7 @@ func Run(ctx context.Context, addrs []string, register func(*percolator.Registry
 		Batch: rpc.BatchConfig(c.Batch), Logger: c.Logger, Proxy: c.Proxy, Works: true,
 	})
 	if err != nil {
-		return err
+		return txn.MarkRefusal(err)
 	}
 	tracer := tracing.New(c.TracerProvider)
 	return inner.Run(ctx, transport, registry, inner.Config{

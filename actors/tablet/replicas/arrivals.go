@@ -48,8 +48,9 @@ type arrival struct {
 }
 
 var (
-	errNotBegun = errors.New("replicas: this snapshot has not begun here, or was abandoned")
-	errArriving = errors.New(
+	errNotRunning = errors.New("replicas: this node is starting or closing; try again")
+	errNotBegun   = errors.New("replicas: this snapshot has not begun here, or was abandoned")
+	errArriving   = errors.New(
 		"replicas: another snapshot for this replica is arriving, possibly from the previous leader")
 )
 
@@ -66,7 +67,7 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 	switch {
 	// Start does not know yet what the store has, or Close has begun.
 	case !running:
-		return refusal(errBusy)
+		return refusal(errNotRunning)
 	// The answer to the last piece was lost, and the sender asks again.
 	case a == nil && x.last[c.TabletId] == c.Id:
 		return &wire.SnapshotAnswer{Installed: true}

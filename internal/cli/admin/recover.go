@@ -233,7 +233,10 @@ func writePlan(name string, plan *salvage.Plan) error {
 		return err
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%s exists, and is not overwritten: choose another --out", name)
+	case err != nil:
 		return err
 	}
 	_, err = f.Write(append(text, '\n'))
