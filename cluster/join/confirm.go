@@ -18,7 +18,7 @@ import (
 // of each other node that it has received, from that node itself or from meta. A returning node
 // sends the others its new start before it votes, and waits until a majority of the nodes that it
 // votes with, itself included, have recorded it. A node that knows a start missing in the
-// directory does not record it.
+// directory does not record it, and while one has refused, no majority suffices.
 //
 // The records are changed by the service Membership on any goroutine, and by Upkeep; the
 // responses of other nodes are kept in heard.
@@ -117,13 +117,14 @@ func (s *Self) History() []uint64 {
 }
 
 // confirmed reports whether a majority of the voters, this node included, have recorded its
-// start; why describes the missing confirmations.
+// start, and no node of the cluster, voter or not, has refused it; why describes what is missing.
 func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// This node votes too and has recorded its own start.
 	all, noted := 1, 1
-	var silent, refusing []uint64
+	var silent []uint64
+	refusing := h.refusing()
 	for _, node := range voters {
 		if node == h.self {
 			continue
@@ -132,15 +133,14 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 		switch answer, known := h.starts[node]; {
 		case !known:
 			silent = append(silent, node)
-		case answer == pb.HelloResponse_START_UNKNOWN:
-			refusing = append(refusing, node)
+		case answer == pb.HelloResponse_START_UNKNOWN: // in refusing
 		case answer == pb.HelloResponse_START_BEHIND: // asked again in the next round
 			silent = append(silent, node)
 		default: // confirmed, or of a version without confirmations
 			noted++
 		}
 	}
-	if noted > all/2 {
+	if noted > all/2 && len(refusing) == 0 {
 		return true, ""
 	}
 	why = fmt.Sprintf("%d of the %d voters, including this node, have "+
@@ -159,7 +159,7 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 // log and MembershipConfig.Waiting.
 func (d *Membership) hold(ctx context.Context, why string) error {
 	d.say("waiting: the node neither votes nor serves until a majority of its fellow voters, "+
-		"itself included, confirms that its directory is not an old copy",
+		"itself included, confirms that its directory is not an old copy, and none denies it",
 		"missing", why)
 	d.cfg.Waiting(why)
 	return d.pause(ctx, roundPause)

@@ -117,6 +117,55 @@ func TestOldCopyWaits(t *testing.T) {
 	})
 }
 
+// TestRefusalOutweighsAMajority: only one of the other two nodes has a node's last start on record,
+// and refuses an old copy, which the third one confirms. The copy does not vote, even if by its own
+// records it is the only voter. The node's own directory votes.
+func TestRefusalOutweighsAMajority(t *testing.T) {
+	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
+	onTestNetwork(t, 3, func(s *testNetwork) {
+		all := s.trio(dir)
+		a, b, c := all[0], all[1], all[2]
+		a.crash()
+		a.onDisk(filepath.Join(t.TempDir(), "elsewhere")) // no process has the directory open
+		if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		a.onDisk(dir)
+		s.say(errors.New("meta has no leader"))
+		c.crash()
+		a.start()
+		a.enters("a restart that only one other node records")
+		a.crash()
+		c.start()
+		c.enters("the node that has missed it")
+		a.onDisk(old)
+		a.start()
+		if !a.waits() {
+			t.Fatal("REFUSED-START: an old copy votes although a node refuses it")
+		}
+		if !strings.Contains(s.told(), "know a later start: this directory is an old copy") {
+			t.Error("the log does not mention it")
+		}
+		a.crash()
+		a.voters = a.voters[:1]
+		a.start()
+		if !a.waits() {
+			t.Fatal("REFUSED-START: an old copy that is the only voter by its own records votes")
+		}
+		b.crash()
+		if !a.waits() {
+			t.Fatal("REFUSED-START: an old copy votes once the node that has refused it is gone")
+		}
+		a.crash()
+		b.start()
+		b.enters("the node that refuses")
+		a.voters = b.voters
+		a.onDisk(dir)
+		a.start()
+		a.enters("the node's own directory")
+	})
+}
+
 // TestStartsAreConfirmed: while meta is away, a node of three waits for one other that, by its own
 // records, votes with it; two that start together need no third.
 func TestStartsAreConfirmed(t *testing.T) {

@@ -100,6 +100,37 @@ func (h *heard) fromAnswers(all []helloResult, own string) {
 	}
 }
 
+// refusals records which nodes of this cluster refuse this node's start, from responses to a Hello
+// after which they have not recorded it, and reports whether any does. A refusal counts until the
+// node that gave it responds otherwise, even if it no longer responds at all.
+func (h *heard) refusals(all []helloResult, own string) (refused bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range all {
+		if g.r == nil || g.r.ClusterId != own {
+			continue
+		}
+		switch {
+		case g.r.Start == pb.HelloResponse_START_UNKNOWN:
+			h.starts[g.r.NodeId] = g.r.Start
+		case h.starts[g.r.NodeId] == pb.HelloResponse_START_UNKNOWN:
+			delete(h.starts, g.r.NodeId)
+		}
+	}
+	return len(h.refusing()) > 0
+}
+
+// refusing returns the nodes that refuse this node's start, in order. The caller holds mu.
+func (h *heard) refusing() (nodes []uint64) {
+	for node, verdict := range h.starts {
+		if verdict == pb.HelloResponse_START_UNKNOWN {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
 // reached returns the highest position of this node's log reported by nodes that know it to be
 // behind; 0 if there are none.
 func (h *heard) reached() uint64 {

@@ -152,7 +152,11 @@ func (s *Self) read() (known bool, err error) {
 	if err != nil || !known {
 		return false, wrapf(err, "join: read the node's identity")
 	}
-	if err := json.Unmarshal(data, &s.record); err != nil || s.record.NodeID == 0 {
+	err = json.Unmarshal(data, &s.record)
+	if err == nil && s.record.NodeID == 0 {
+		err = errors.New("it has no node id")
+	}
+	if err != nil {
 		return false, fmt.Errorf("join: the node's identity is damaged: %w", err)
 	}
 	data, ok, err := snap.Record(contactsRecord)

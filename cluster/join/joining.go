@@ -127,9 +127,27 @@ func (d *Membership) targets() []string {
 // helloAll sends Hello to all addresses concurrently, waits for the responses for at most
 // callTimeout, and records them. It returns one helloResult per address.
 func (d *Membership) helloAll(ctx context.Context, addrs []string) []helloResult {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	id := d.cfg.Self.Identity()
+	out := d.hello(ctx, addrs, id, callTimeout)
+	d.heard.fromAnswers(out, id.ClusterID)
+	return out
+}
+
+// sound asks all addresses whether they refuse this start, without having them record it: a node that
+// has missed the node's last start would record that of an old copy, and refuse the true directory.
+func (d *Membership) sound(ctx context.Context, addrs []string) (all []helloResult, refused bool) {
+	id := d.cfg.Self.Identity()
+	unrecorded := id
+	unrecorded.Incarnation = 0 // Confirm records later incarnations than the known one only
+	all = d.hello(ctx, addrs, unrecorded, soundTimeout)
+	return all, d.heard.refusals(all, id.ClusterID)
+}
+
+// hello sends Hello with the identity to all addresses concurrently, and waits for the responses for
+// at most timeout.
+func (d *Membership) hello(ctx context.Context, addrs []string, id Identity, timeout time.Duration) []helloResult {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	req := &pb.HelloRequest{
 		NodeId: id.NodeID, Addresses: d.cfg.Addresses, Expect: uint32(max(d.cfg.Expect, 0)),
 		ClusterId: id.ClusterID, Versions: wire.VersionsPB(d.cfg.Gate.Build()),
@@ -149,7 +167,6 @@ func (d *Membership) helloAll(ctx context.Context, addrs []string) []helloResult
 		})
 	}
 	all.Wait()
-	d.heard.fromAnswers(out, id.ClusterID)
 	return out
 }
 
@@ -244,21 +261,28 @@ const maxAskedBack = 32
 // may be starting, the node continues as soon as its start is confirmed, and Upkeep registers it
 // later.
 func (d *Membership) rejoin(ctx context.Context) error {
-	began := time.Now()
+	began, admitted := time.Now(), false
 	for {
 		addrs := d.knownAddrs()
+		greetings, refused := d.sound(ctx, addrs)
 		asking, cancel := context.WithTimeout(ctx, rejoinTimeout)
-		greetings := d.helloAll(asking, addrs)
-		again, err := d.discard(ctx)
-		if again || err != nil {
-			cancel()
-			if err != nil {
-				return fmt.Errorf("join: rejoin: %w", err)
+		if !refused || admitted {
+			greetings = d.helloAll(asking, addrs)
+			again, err := d.discard(ctx)
+			if again || err != nil {
+				cancel()
+				if err != nil {
+					return fmt.Errorf("join: rejoin: %w", err)
+				}
+				continue
 			}
-			continue
 		}
 		done, err := d.join(asking, d.ofCluster(slices.Clone(greetings)))
 		cancel()
+		if done && refused && !admitted {
+			admitted = true // meta has decided: the others may record this start
+			continue
+		}
 		confirmed, missing := d.heard.confirmed(d.cfg.Voters)
 		switch {
 		case ctx.Err() != nil:
