@@ -60,7 +60,8 @@ type Config struct {
 	// hosts are refused, which prevents DNS rebinding.
 	HTTPHosts []string
 	// HTTPTLS serves HTTP over TLS with the node's certificate. Clients need no certificate; one with
-	// the operator's role authorizes actions.
+	// the operator's role authorizes actions. HTTP may then be a non-loopback address, but AutoHTTP
+	// stays a loopback one.
 	HTTPTLS bool
 	// HTTPLogin makes HTTP require a login, except for health checks. It sets the policy of a new
 	// cluster, see Given.
@@ -85,8 +86,8 @@ type Config struct {
 	Insecure bool
 	// InsecureForce lifts Insecure's restriction to loopback addresses.
 	InsecureForce bool
-	// InsecureHTTP allows a node with Certs to serve HTTP, which is unauthenticated plain text, on a
-	// non-loopback address.
+	// InsecureHTTP allows a node with Certs to serve HTTP, which is unauthenticated plain text without
+	// HTTPTLS, on a non-loopback address.
 	InsecureHTTP bool
 	// Logger receives the node's log; nil discards it.
 	Logger *slog.Logger

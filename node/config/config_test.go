@@ -226,6 +226,19 @@ func TestHTTPBesideCertificates(t *testing.T) {
 	if err := cfg.Validate(); err != nil || cfg.HTTPAddr() != "10.0.0.1:7803" {
 		t.Errorf("HTTP at %s, %v, want 10.0.0.1:7803", cfg.HTTPAddr(), err)
 	}
+	// A named address that other machines reach needs TLS or InsecureHTTP.
+	cfg.InsecureHTTP, cfg.HTTP = false, "10.0.0.1:80"
+	if err := cfg.Validate(); !errors.Is(err, config.ErrUnprotected) || !strings.Contains(err.Error(), "--http-tls") {
+		t.Errorf("plain text for other machines: %v", err)
+	}
+	cfg.HTTPTLS = true
+	if err := cfg.Validate(); err != nil || cfg.HTTPAddr() != "10.0.0.1:80" {
+		t.Errorf("TLS on %s: %v", cfg.HTTPAddr(), err)
+	}
+	cfg.HTTP = config.AutoHTTP
+	if err := cfg.Validate(); err != nil || cfg.HTTPAddr() != "127.0.0.1:7803" {
+		t.Errorf("TLS on %s, which nobody named: %v", cfg.HTTPAddr(), err)
+	}
 }
 
 func TestHTTPAddr(t *testing.T) {

@@ -252,7 +252,8 @@ func strangeHost(addr string) bool {
 	return err != nil
 }
 
-// checkProtection rejects plain text on non-loopback addresses unless it is forced.
+// checkProtection rejects plain text on non-loopback addresses unless it is forced. HTTP over TLS is not
+// plain text, although it requires no login without the policy of HTTPLogin.
 func (c *Config) checkProtection(k *checker) {
 	switch {
 	case c.Certs != "" && (c.Insecure || c.InsecureForce):
@@ -260,10 +261,10 @@ func (c *Config) checkProtection(k *checker) {
 		return
 	case c.Certs != "":
 		addr := c.HTTPAddr()
-		if _, err := portOf(addr); err == nil && !c.InsecureHTTP && !IsLoopback(addr) {
+		if _, err := portOf(addr); err == nil && !c.HTTPTLS && !c.InsecureHTTP && !IsLoopback(addr) {
 			k.addKind(ErrUnprotected, "HTTP", addr+
 				" is not a loopback address, and HTTP is plain text for everybody",
-				"use 127.0.0.1, or set InsecureHTTP (--insecure-http) if the network is trusted")
+				"use 127.0.0.1, set HTTPTLS (--http-tls), or set InsecureHTTP (--insecure-http) if the network is trusted")
 		}
 		return
 	case !c.Insecure:

@@ -70,11 +70,12 @@ on loopback addresses (--insecure).`,
 	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false,
 		"lift --insecure's restriction to loopback addresses")
 	flags.BoolVar(&n.cfg.HTTPTLS, "http-tls", false,
-		"with --certs: serve HTTP over TLS, with the node's certificate")
+		"with --certs: serve HTTP over TLS, with the node's certificate; --http may then name an address that "+
+			"other machines reach")
 	flags.BoolVar(&n.cfg.HTTPLogin, "http-login", false,
 		"require a login over HTTP, except for health"+founds)
 	flags.BoolVar(&n.cfg.InsecureHTTP, "insecure-http", false,
-		"with --certs: serve unauthenticated HTTP on addresses that other machines reach")
+		"with --certs: serve HTTP as unauthenticated plain text on addresses that other machines reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true
