@@ -51,8 +51,12 @@ func (c *ChangeCheck) Apply(e percolator.Change) error {
 		return 0
 	})
 	if known {
-		if c.Once {
+		switch v := versions[at]; {
+		case c.Once:
 			return fmt.Errorf("the change of %v at %d was yielded twice", e.CellKey, e.CommitTS)
+		case v.Deleted != e.Deleted || !bytes.Equal(v.Value, e.Value):
+			return fmt.Errorf("the change of %v at %d was yielded as %q (deleted: %t), and again as %q (%t)", e.CellKey,
+				e.CommitTS, v.Value, v.Deleted, e.Value, e.Deleted)
 		}
 		return nil
 	}

@@ -78,11 +78,15 @@ func settled(ctx context.Context, db *percolator.DB, row string) (int, error) {
 // both: if one reader sees x's write without y's, none may see y's without x's.
 func LongFork(ctx context.Context, db *percolator.DB, l Load) error {
 	type seen struct{ x, y int }
+	run, err := newRun(ctx, db)
+	if err != nil {
+		return err
+	}
 	var round atomic.Int64
 	var onlyX, onlyY atomic.Pointer[seen]
 	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
 		n, db := int(round.Load()), l.db(db, worker)
-		x, y := row("fork-x", n), row("fork-y", n+11)
+		x, y := row("fork-x"+run, n), row("fork-y"+run, n+11)
 		switch worker % 4 {
 		case 0, 1:
 			cell := x
@@ -229,11 +233,15 @@ func watch(ctx context.Context, db *percolator.DB, cells int) error {
 	return nil
 }
 
-// WriteSkew lets two transactions each read both cells and write one. It reports whether
+// WriteSkew lets two transactions each read two new cells and write one. It reports whether
 // both committed although each had read what the other changed: snapshot isolation allows
 // it.
 func WriteSkew(ctx context.Context, db *percolator.DB) (happened bool, err error) {
-	x, y := row("skew-x", 1), row("skew-y", 2)
+	run, err := newRun(ctx, db)
+	if err != nil {
+		return false, err
+	}
+	x, y := row("skew-x"+run, 1), row("skew-y"+run, 2)
 	begin := func(cell string) (*percolator.Tx, error) {
 		tx, err := db.Begin(ctx)
 		if err != nil {
@@ -241,10 +249,12 @@ func WriteSkew(ctx context.Context, db *percolator.DB) (happened bool, err error
 		}
 		a, errX := number(ctx, tx, x)
 		b, errY := number(ctx, tx, y)
-		if a+b == 0 {
-			tx.Set(cell, value, []byte("1"))
+		if err := errors.Join(errX, errY); err != nil || a+b != 0 {
+			return nil, errors.Join(err, fmt.Errorf("workload: write skew: the cells hold %d and %d before a write", a, b),
+				tx.Rollback(ctx))
 		}
-		return tx, errors.Join(errX, errY)
+		tx.Set(cell, value, []byte("1"))
+		return tx, nil
 	}
 	one, err := begin(x)
 	if err != nil {
@@ -252,7 +262,7 @@ func WriteSkew(ctx context.Context, db *percolator.DB) (happened bool, err error
 	}
 	two, err := begin(y)
 	if err != nil {
-		return false, err
+		return false, errors.Join(err, one.Rollback(ctx))
 	}
 	_, errOne := one.Commit(ctx)
 	_, errTwo := two.Commit(ctx)

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -31,8 +32,7 @@ func OnCall(name string, guards [2]Guard) func(context.Context, *percolator.DB, 
 				case err != nil:
 					return err
 				case off == 1 && otherOff == 1:
-					return fmt.Errorf("workload: %s: nobody of pair %d is on call at %d", name, pair,
-						tx.StartTS())
+					return nobodyOnCall(name, pair, tx.StartTS())
 				case off == 1:
 					tx.Set(own, value, []byte("0"))
 				case otherOff == 0:
@@ -42,8 +42,32 @@ func OnCall(name string, guards [2]Guard) func(context.Context, *percolator.DB, 
 				return nil
 			}, percolator.Name(name))
 		})
+		return errors.Join(err, patiently(ctx, func() error { return checkOnCall(ctx, db, name, pairs) }))
+	}
+}
+
+// checkOnCall reads all pairs in one snapshot: no transaction follows the last ones.
+func checkOnCall(ctx context.Context, db *percolator.DB, name string, pairs int) error {
+	s, err := db.Snapshot(ctx)
+	if err != nil {
 		return err
 	}
+	defer func() { _ = s.Close() }()
+	for pair := range pairs {
+		off, err := number(ctx, s, doctor(name, pair, 0))
+		otherOff, otherErr := number(ctx, s, doctor(name, pair, 1))
+		if err := errors.Join(err, otherErr); err != nil {
+			return err
+		}
+		if off == 1 && otherOff == 1 {
+			return nobodyOnCall(name, pair, s.StartTS())
+		}
+	}
+	return nil
+}
+
+func nobodyOnCall(name string, pair int, at percolator.Timestamp) error {
+	return fmt.Errorf("workload: %s: nobody of pair %d is on call at %d", name, pair, at)
 }
 
 // doctor returns the row of one; those of a pair are in different tablets, or not.
