@@ -158,7 +158,7 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 // history returns the progress of collection: the collector's view, if it runs here, and the lowest
 // bound and safepoint of the given tablets, which are those of this node that have answered.
 func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
-	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
+	out := &pb.HistoryStatus{BlockedBy: telemetry.CollectionOff}
 	if c := s.jobs.Collection(); c != nil {
 		out = c
 	} else if !s.policy.Now().GetNoCollection() {

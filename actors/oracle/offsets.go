@@ -9,7 +9,7 @@ import (
 
 // Offsets records how far the nodes' clocks, including this node's own, were from this
 // node's when they were last read. It is used where meta is led. Its methods may be called
-// from any goroutine. The zero value is empty; Forget must be called before the first Saw.
+// from any goroutine. The zero value is empty.
 type Offsets struct {
 	mu     sync.Mutex
 	offset map[uint64]time.Duration // by node: its clock minus this one's
@@ -45,6 +45,9 @@ func (c *Offsets) Saw(node uint64, unixMs int64, began, ended time.Time, limit t
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.offset == nil {
+		c.offset = map[uint64]time.Duration{}
+	}
 	c.offset[node] = time.UnixMilli(unixMs).Sub(began.Add(ended.Sub(began) / 2))
 }
 

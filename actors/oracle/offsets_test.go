@@ -32,8 +32,7 @@ func TestAheadClocks(t *testing.T) {
 		},
 		"one of two ahead": {map[uint64]time.Duration{1: 0, 2: time.Minute}, 0, []uint64{2}},
 	} {
-		c := &Offsets{}
-		c.Forget()
+		c := &Offsets{} // usable without a Forget
 		for node, off := range tc.offset {
 			c.Saw(node, now.Add(off).UnixMilli(), now, now.Add(tc.took), limit)
 		}

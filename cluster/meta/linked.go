@@ -16,13 +16,13 @@ import (
 const prefixLinked = "linked/"
 
 // Link records the observers that a node runs. It replaces the record of this or an earlier
-// incarnation, unless that has the same names, and leaves a later one's unchanged.
+// incarnation, so that a late call of an earlier one changes nothing, and leaves a later one's unchanged.
 func (obs *Observers) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 	// Sorted, so that the same set gives the same record and is not written again.
 	names = slices.Sorted(slices.Values(names))
 	_, err := update(ctx, obs.records, prefixLinked+strconv.FormatUint(w.Node, 10),
 		func(have *wire.LinkedObservers) (*wire.LinkedObservers, []change, error) {
-			if have.GetIncarnation() > w.Incarnation || slices.Equal(have.GetNames(), names) {
+			if have.GetIncarnation() > w.Incarnation {
 				return have, nil, nil
 			}
 			return &wire.LinkedObservers{

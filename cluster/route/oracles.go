@@ -27,10 +27,12 @@ type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 // Leader is the node that leads, or 0 if unknown.
 type NotLeader struct{ Leader uint64 }
 
-// Error implements error.
+// Error names the leader, if it is known.
 func (e *NotLeader) Error() string {
-	return fmt.Sprintf("route: this node does not lead meta; its leader is node %d (0: unknown)",
-		e.Leader)
+	if e.Leader == 0 {
+		return "route: this node does not lead meta, and knows no node that does"
+	}
+	return fmt.Sprintf("route: this node does not lead meta; node %d does", e.Leader)
 }
 
 // Oracles sends requests for timestamps to the oracle of the node that leads meta (design section

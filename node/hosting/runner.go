@@ -64,14 +64,15 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 	// Stored before the catalogue is read, so that no change of it is missed: a change that
 	// arrives now is applied to x.
 	h.runs.Store(x)
+	// Since runs was stored above, another goroutine may be applying the catalogue, or a worker may be
+	// connecting, which changes what link records.
+	h.applying <- struct{}{}
+	defer func() { <-h.applying }()
 	// Other nodes and operators read there what this process runs. The record ends when gossip
 	// reports the end of the process.
 	if err := h.link(ctx); err != nil {
 		return err
 	}
-	// Since runs was stored above, another goroutine may be applying the catalogue.
-	h.applying <- struct{}{}
-	defer func() { <-h.applying }()
 	// Before anything runs: a pause outlives the process. Tablets without a leader learn of the
 	// catalogue later.
 	if err := h.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
@@ -86,7 +87,8 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 	return nil
 }
 
-// link records in meta which observers this node and its workers run.
+// link records in meta which observers this node and its workers run. The caller holds applying, so
+// that the record follows the newest change.
 func (h *Host) link(ctx context.Context) error {
 	if err := h.cfg.Catalogue.Link(ctx, h.cfg.Worker, h.workers.names()); err != nil {
 		return fmt.Errorf("hosting: record which observers this node runs: %w", err)

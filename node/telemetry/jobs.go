@@ -15,6 +15,9 @@ import (
 // history: the leader knows the actual reason.
 const LeaderKnows = "the node that leads meta knows"
 
+// CollectionOff is that reason while the cluster's policy has collection off.
+const CollectionOff = "collection is off"
+
 // history is the progress of the collection of history. The bound and the safepoint are the lowest
 // of this node's replicas. Only the collector, which runs where meta is led, knows what blocks
 // collection, and the leases.
@@ -31,10 +34,10 @@ var historyTable = table[history]{
 		"Age of the safepoint below which history is collected, the oldest of all tablets; 0 before the first.",
 		func(h history) float64 { return h.safepoint.Seconds() }),
 	gauge("history_blocked",
-		"1 while the bound or its confirmation cannot advance. Only the node that leads meta exports 1; "+
-			"while collection is off, every node does.",
+		"1 while the bound or its confirmation cannot advance although collection is on. Only the node that leads meta exports 1.",
 		func(h history) float64 {
-			return oneIf(h.GetBlockedBy() != "" && h.GetBlockedBy() != LeaderKnows)
+			why := h.GetBlockedBy()
+			return oneIf(why != "" && why != LeaderKnows && why != CollectionOff)
 		}),
 	gauge("history_holds", "Leases in force.", func(h history) uint32 { return h.GetHolds() }),
 	gauge("history_oldest_hold_age_seconds", "Age of the oldest timestamp that a lease holds.",

@@ -94,15 +94,14 @@ func (f *auditFile) write(ctx context.Context, r slog.Record) error {
 	if f.unwritten > 0 {
 		r.AddAttrs(slog.Int("refusals_unwritten", f.unwritten))
 	}
+	if err := f.reopen(); err != nil {
+		return err
+	}
 	f.line.Reset()
-	if f.torn {
+	if f.torn { // known once the file is open: rotation may have put another one in its place
 		f.line.WriteByte('\n')
 	}
-	err := f.encode.Handle(ctx, r)
-	if err == nil {
-		err = f.reopen()
-	}
-	if err != nil {
+	if err := f.encode.Handle(ctx, r); err != nil {
 		return err
 	}
 	n, err := f.file.Write(f.line.Bytes())

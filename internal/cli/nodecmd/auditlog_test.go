@@ -85,6 +85,28 @@ func TestAuditLogHasAFile(t *testing.T) {
 	}
 	logger = slog.New(auditTee{logger.Handler().(auditTee).Handler, file})
 	act("d")
+	// Rotation puts a torn file in the place of a whole one, and then nothing in that of a torn one.
+	if err := os.Rename(path, path+".3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("{\"method\":"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	act("f")
+	if got := methods(path); !slices.Equal(got, []any{"torn", "f"}) {
+		t.Errorf("UNAUDITED: behind half a line after a rotation: %v", got)
+	}
+	file.torn = true // as after a write that failed half-way
+	if err := os.Rename(path, path+".4"); err != nil {
+		t.Fatal(err)
+	}
+	act("g")
+	if got := methods(path); !slices.Equal(got, []any{"g"}) {
+		t.Errorf("in an empty file after a torn one: %v", got)
+	}
+	if err := os.Rename(path+".3", path); err != nil {
+		t.Fatal(err)
+	}
 	if got := methods(path + ".1"); !slices.Equal(got, []any{"a"}) {
 		t.Errorf("moved away: %v", got)
 	}
@@ -94,7 +116,7 @@ func TestAuditLogHasAFile(t *testing.T) {
 	if got := methods(path); !slices.Equal(got, []any{"c", "torn", "d"}) {
 		t.Errorf("UNAUDITED: %v", got)
 	}
-	if n := strings.Count(log.String(), "msg=audit node=1"); n != 4 {
+	if n := strings.Count(log.String(), "msg=audit node=1"); n != 6 {
 		t.Errorf("%d lines in the log: %s", n, log.String())
 	}
 	// The file has become unwritable: the log says so and has the line.
