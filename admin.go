@@ -42,7 +42,8 @@ type ObserverInfo struct {
 	Column Column
 	Weak   bool
 	Paused bool
-	// Retired means that its notifications are being removed; it disappears afterwards.
+	// Retired means that the observer's notifications are being removed; then the observer itself
+	// is.
 	Retired bool
 	// Limit is the maximum number of concurrent runs in each process; 0 means as registered.
 	Limit int
@@ -53,7 +54,7 @@ type Observer struct {
 	ObserverInfo
 	Pending ObserverPending
 	Runs    RunStats
-	// Replay is its last replay; nil means there was none.
+	// Replay is the observer's last replay; nil means there was none.
 	Replay *Replay
 }
 
@@ -64,13 +65,13 @@ type RunStats struct {
 	Commits     uint64
 	Conflicts   uint64 // not counted as failures
 	Failures    uint64 // errors, panics and deadlines
-	Unavailable uint64 // ended because a tablet or the function was unavailable
+	Unavailable uint64 // no node served the run, or the function returned ErrUnavailable
 	Skipped     uint64 // found processed; the function was not called
 	Running     int    // now
 	Queued      int    // now
 	Backoff     int    // rows that now wait after a failed run
-	// Nodes are the ids of the nodes that run the observer and are counted; Silent are those of
-	// live nodes that have not answered.
+	// Nodes are the ids of the nodes that run the observer and are counted here. Silent are the ids
+	// of live nodes that have not answered.
 	Nodes, Silent []uint64
 	// Versions are the registered versions of the observer with the Nodes that run them, lowest first.
 	Versions []ObserverVersion
@@ -150,7 +151,7 @@ func (a *Admin) LimitObserver(ctx context.Context, name string, runs int) (Obser
 // Role: operator.
 func (a *Admin) RetireObserver(ctx context.Context, name string) (ObserverInfo, error) {
 	info, err := a.control(ctx, &pb.ControlObserverRequest{Name: name, Retire: true})
-	info.Retired = err == nil // it may be gone already
+	info.Retired = err == nil // the observer may be gone already
 	return info, err
 }
 
@@ -175,14 +176,14 @@ const (
 type Replay struct {
 	Observer string
 	State    ReplayState
-	StartTS  Timestamp // the rows that exist at it are marked
+	StartTS  Timestamp // the rows that exist at this timestamp are marked
 	Rows     uint64    // marked so far
 	// Below is the version of BelowVersion, 0 for a replay of all rows. With it, Examined is the number of
 	// rows read so far, marked or not.
 	Below    int
 	Examined uint64
 	NextRow  string // rows before it are marked, if State is ReplayRunning
-	Err      error  // why it does not go on; nil: it does, or has ended
+	Err      error  // why the replay does not continue; nil if it continues or has ended
 }
 
 // ReplayOption restricts a replay.

@@ -25,7 +25,7 @@ type Policy struct {
 	ClientMaxTables   int           // maximum number of tables created by one client; 0: no limit
 	ClientMaxTablets  int           // maximum number of tablets of these tables; 0: no limit
 	ClientRate        int           // cells per second that one client may use by each node; 0: no limit
-	ClientTableRate   int           // the same, in each table; 0: no limit
+	ClientTableRate   int           // the same limit for each table; 0: no limit
 	HTTPLogin         bool          // require a login over HTTP, except for health
 	Leases            bool          // leaders answer reads under leases, without asking a quorum
 }

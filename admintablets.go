@@ -12,8 +12,8 @@ import (
 type Tablet struct {
 	ID    uint64
 	Epoch uint64 // grows with every change of its range or replicas
-	// From is the first row that it may hold, Before the first behind it; "" is the beginning and
-	// the end of the table.
+	// From is the first row of the tablet's range, Before the first row after the range. "" means
+	// the beginning or the end of the table.
 	From, Before string
 	// Nodes are the ids of the nodes with replicas. Leader is that of the node that leads the
 	// tablet; 0 means no node that has answered leads it.
@@ -30,8 +30,8 @@ type ClusterNode struct {
 	LeadsMeta bool
 	Labels    map[string]string
 	Version   string
-	// Replicas and Leaders are the numbers of its replicas and of those that lead; SizeBytes is
-	// the size of all. They are 0 while it is not alive.
+	// Replicas is the number of the node's replicas, Leaders of those that lead, SizeBytes the
+	// total size of the replicas. All are 0 while the node is not alive.
 	Replicas, Leaders int
 	SizeBytes         uint64
 }

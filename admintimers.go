@@ -108,7 +108,8 @@ func (a *Admin) CancelTimer(ctx context.Context, t Timer) (cancelled bool, err e
 // timerExists reports whether the timer exists at the timestamp.
 func (a *Admin) timerExists(ctx context.Context, at mvcc.Timestamp, timer mvcc.Timer) (bool, error) {
 	cell, _ := timer.Write()
-	// What follows this row begins with the timer's own, or with few others of its due time.
+	// The first timers after this row are the one looked for, or a few others with the same due
+	// time.
 	for t, err := range a.timers(ctx, at, cell.Row[:len(cell.Row)-1]) {
 		if err != nil {
 			return false, err

@@ -10,8 +10,8 @@ var advice = []struct {
 }{
 	// First, since it may wrap an error whose advice is to try again.
 	{ErrCommitUnknown, "read the cells (`get`, `history`) before you try again"},
-	{ErrDiskFull, "free or add disk space on that node: it then accepts writes again; " +
-		"`status` shows the free space"},
+	{ErrDiskFull, "free or add on that node what the error names, such as disk space: it then " +
+		"accepts writes again; `status` shows the free space"},
 	{ErrUnavailable, "start a node (`start --dir D --insecure`) or name one with --addr"},
 	{ErrOverloaded, "try again in a moment"},
 	{ErrNoTable, "`table ls` lists the tables, `table create NAME` creates one"},

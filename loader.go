@@ -10,8 +10,8 @@ import (
 
 // Defaults of LoaderConfig.
 const (
-	// DefaultLoaderWorkers keeps a disk busy whose syncs take some milliseconds, at no
-	// measurable cost on faster disks (docs/operating/running.md).
+	// DefaultLoaderWorkers keeps even a disk with syncs of some milliseconds busy, at no measurable
+	// cost on faster disks (docs/operating/running.md).
 	DefaultLoaderWorkers = 128
 	DefaultLoaderBacklog = 10_000
 	maxLoaderErrors      = 100
@@ -28,7 +28,7 @@ type LoaderConfig struct {
 	// Parked notifications do not count, nor those of observers that are paused, retired, or
 	// registered by no running process. All loaders of a handle share one count, which is up to
 	// 250 ms old, or 1 s if counting is slow or fails. A Load from inside an observer ignores
-	// Backlog, since its run may be what reduces it.
+	// Backlog, since its run may be what reduces the backlog.
 	Backlog int
 	// Name is the name of the loader's transactions; see the option Name.
 	Name string

@@ -96,7 +96,7 @@ type ObserverSpec struct {
 	// Concurrency is the maximum number of concurrent runs in one process. The node's
 	// ObserverWorkers, or the Workers of package worker, bound them too.
 	Concurrency int
-	Deadline    time.Duration // of one run; its context ends then
+	Deadline    time.Duration // maximum duration of one run, whose context then ends
 	MaxAttempts int           // failed runs before the notification is parked
 	// MaxConflicts is the number of consecutive conflicts of a row that count as one failed
 	// run.

@@ -28,9 +28,9 @@ type ObserverPending struct {
 	Name          string
 	Registered    bool // by a process known to the answering node
 	Paused        bool
-	Retired       bool   // it is being removed
+	Retired       bool   // the observer is being removed
 	Notifications uint64 // not parked
-	// Held is the number of these, and of Intents, if the observer is paused, retired, or
+	// Held is the sum of Notifications and Intents if the observer is paused, retired, or
 	// registered by no running process; otherwise 0.
 	Held uint64
 	// Parked is the number of notifications that failed too often. They run again after a replay

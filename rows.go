@@ -32,7 +32,7 @@ type RowRange struct {
 	reverse   bool
 	limit     int // 0: none
 	keysOnly  bool
-	columns   *[]string // by pointer: a RowRange is comparable; nil: all
+	columns   *[]string // a pointer, so that a RowRange is comparable; nil: all columns
 }
 
 // Rows returns the range of all rows of the table.

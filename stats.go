@@ -22,7 +22,7 @@ type Stats struct {
 
 	Timestamps        uint64 // received
 	TimestampRequests uint64
-	TimestampsRefused uint64 // responses not above all earlier timestamps
+	TimestampsRefused uint64 // responses refused because they are not above all earlier timestamps
 
 	Reads          uint64 // read messages
 	ReadCells      uint64 // cells requested in them

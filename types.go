@@ -40,10 +40,11 @@ type TableSpec struct {
 	// Name is 1 to 255 bytes of UTF-8.
 	Name string
 	// SplitKeys are the rows at which the table is pre-split; each becomes the first row of
-	// a tablet. Optional. Tables also returns those at which Admin.SplitTablet has split it.
+	// a tablet. Optional. Tables also returns the rows at which Admin.SplitTablet has split the
+	// table.
 	SplitKeys []string
-	// Expiry is the age at which cells expire. CreateTable sets it on a new table only; an
-	// existing one keeps its own, which DB.SetExpiry replaces.
+	// Expiry is the age at which cells expire. CreateTable sets it on a new table only. An existing
+	// table keeps its expiry; DB.SetExpiry replaces it.
 	Expiry Expiry
 }
 

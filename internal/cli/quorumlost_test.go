@@ -66,8 +66,8 @@ func TestAdviceOfRefusals(t *testing.T) {
 		survives  int32
 		want      string
 	}{
-		{fmt.Errorf("commit: %w", percolator.ErrDiskFull), true, 0, "free or add disk space on that node"},
-		{full, true, 0, "free or add disk space on that node"},
+		{fmt.Errorf("commit: %w", percolator.ErrDiskFull), true, 0, "free or add on that node what the error names"},
+		{full, true, 0, "free or add on that node what the error names"},
 		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true, -1,
 			"the node runs, but not enough of the nodes"},
 		{context.DeadlineExceeded, true, -1, "the node runs, but not enough of the nodes"},
