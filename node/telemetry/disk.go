@@ -30,7 +30,8 @@ var logTable = table[*pb.LogStatus]{
 var diskTable = table[*pb.NodeStatusResponse]{
 	gauge("disk_free_bytes", "Free space of the node's file system.", (*pb.NodeStatusResponse).GetDiskFree),
 	gauge("disk_used_bytes", "Space used by the node's directory.", (*pb.NodeStatusResponse).GetDiskUsed),
-	gauge("disk_write_blocked", "1 while the node refuses writes because space is short.",
+	gauge("disk_write_blocked",
+		"1 while the node refuses writes for lack of disk space or another resource for files.",
 		func(s *pb.NodeStatusResponse) float64 { return oneIf(s.WriteBlocked != "") }),
 	gauge("disk_damaged", "1 once the node's store was found damaged: it serves nothing any more.",
 		func(s *pb.NodeStatusResponse) float64 { return oneIf(s.Damaged != "") }),

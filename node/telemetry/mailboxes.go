@@ -54,7 +54,7 @@ func (s *Sources) mailboxes() []mailbox {
 			all.longest = max(all.longest, port.Queued())
 		}
 	}
-	// The writers refuse nothing, so theirs count every message.
+	// The writers refuse nothing, so their figures count every message.
 	log, state := s.Tablets.Writers()
 	out := []mailbox{
 		all,

@@ -125,7 +125,7 @@ func (e *Exporter) collectTablets(out chan<- prometheus.Metric, tablets []*pb.St
 		if t.Quiescent {
 			sum.resting++
 		}
-		if t.Leader { // also at rest
+		if t.Leader { // a quiescent leader counts too
 			sum.leaders++
 		}
 		// Each replica counts its own ticks without a leader.

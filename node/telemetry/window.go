@@ -122,7 +122,7 @@ func (w *Window) Answer(ctx context.Context, req *wire.RecentRequest) *wire.Rece
 		out.Points = w.points.Read(req.GetObserver())
 	}
 	if req.GetHeat() {
-		w.sample(ctx) // so that it goes up to now
+		w.sample(ctx) // so that the heat includes the present
 		out.Heat = w.heat.Read()
 	}
 	now := w.totals(req.GetMailboxes(), req.GetContended())
