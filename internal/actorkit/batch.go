@@ -55,10 +55,10 @@ type Batcher[T any] struct {
 	spare  []T            // a slice returned by GiveBack
 	sizes  *metrics.Sizes // of the batches; nil: not observed
 	waits  *metrics.Durations
-	sent   metrics.Moment // when the marker was, if waits are observed
+	sent   metrics.Moment // when the marker was sent, if waits are observed
 
 	gathering  bool // Gather has yielded for the present batch
-	soloRounds int  // gathered batches in a row with a single item, up to maxSoloRounds
+	soloRounds int  // consecutive gathered batches with a single item, up to maxSoloRounds
 	skip       int  // how many of the next calls of Gather do nothing
 }
 

@@ -39,7 +39,8 @@ type Call[Q, A any] struct {
 	Bypass bool
 	// Note is reserved for the actor. Senders leave it 0.
 	Note uint64
-	// Span is the actor's span of a traced call, which the answer ends; nil for all others.
+	// Span is the actor's span of a traced call; the answer ends it. It is nil if the call is not
+	// traced.
 	Span *tracing.Span
 
 	answered atomic.Bool

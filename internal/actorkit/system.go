@@ -45,7 +45,8 @@ const (
 // that the stack shows the panic's origin.
 func (r *restarting) HandleFailure(system *actor.ActorSystem, guardian actor.Supervisor,
 	failed *actor.PID, stats *actor.RestartStatistics, panicked, message any) {
-	r.logger.Error("actorkit: an actor panicked; it goes on after a pause", "actor", failed.GetId(),
+	r.logger.Error("actorkit: an actor panicked; it continues after a pause",
+		"actor", failed.GetId(),
 		"panic", panicked, "stack", string(debug.Stack()))
 	r.SupervisorStrategy.HandleFailure(system, guardian, failed, stats, panicked, message)
 }

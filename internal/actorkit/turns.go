@@ -129,7 +129,7 @@ func (t *turnActor) turn(c actor.Context) {
 	t.pause(c, max(pause, least))
 }
 
-// The pause after a panic: at first, doubled while turns panic, and at most.
+// The first and the longest pause after a panic. The pause doubles while turns panic.
 const (
 	panicPause    = time.Second
 	maxPanicPause = time.Minute
