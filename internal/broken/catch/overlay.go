@@ -94,7 +94,8 @@ func apply(dir string, names []string) error {
 		}
 		cmd := exec.Command("git", "apply", "-C1", name)
 		cmd.Dir = dir
-		// Not the repository that dir may be in: paths are those of the patch, from dir on.
+		// Git must not use a repository that contains dir: the paths in the patch are relative to
+		// dir.
 		cmd.Env = append(os.Environ(), "GIT_DIR="+filepath.Join(dir, "none"),
 			"GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 		if out, err := cmd.CombinedOutput(); err != nil {

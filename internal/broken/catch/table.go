@@ -370,7 +370,7 @@ var properties = []property{
 		assertion: "first run of the second process has attempt 0, want 1"},
 	{tag: "charge_after", pkg: "actors/observer", test: "^TestRowThatKillsIsParked$",
 		assertion: "UNCHARGED: .*"},
-	// Nothing clears what is not acknowledged: it is run for without end.
+	// Nothing clears a notification without an acknowledgment: its runs never end.
 	{tag: "batch_unacknowledged", pkg: "percolatortest", test: "^TestBatchIsAcknowledged$",
 		assertion: "UNACKNOWLEDGED: .*|not idle within 10s"},
 	{tag: "batch_parked_whole", pkg: "percolatortest", test: "^TestPoisonInABatch$",
