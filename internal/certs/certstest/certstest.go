@@ -41,7 +41,7 @@ func OldClient(tb testing.TB, ca string) (dir string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	// It uses the authority's key; only the signed contents matter.
+	// The certificate has the authority's own key: only its signed contents matter.
 	public := pair.Leaf.PublicKey
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "ann"},
