@@ -63,8 +63,8 @@ func (l *loaded) expiries(s Source) []Expiry {
 		return nil
 	}
 	own := Expiry{File: filepath.Base(s.Cert), NotAfter: l.pair.Leaf.NotAfter}
-	// During a replacement the file contains several authorities: of those that signed ours use
-	// the one that expires last.
+	// During a replacement the file contains several authorities: of those that signed this
+	// certificate, use the one that expires last.
 	authority := Expiry{File: filepath.Base(s.CA)}
 	for _, c := range l.authorities {
 		if l.pair.Leaf.CheckSignatureFrom(c) == nil && c.NotAfter.After(authority.NotAfter) {

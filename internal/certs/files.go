@@ -30,9 +30,9 @@ type Files struct {
 	mu      sync.Mutex // held while the files are checked
 	stamps  [4]stamp
 	checked time.Time
-	failing bool // the last change was unsound, and that has been logged
+	failing bool // the last change of the files was invalid, and that has been logged
 
-	fault atomic.Pointer[string] // why it was; nil: it was not
+	fault atomic.Pointer[string] // why the last change was invalid; nil: it was valid
 }
 
 // stamp identifies a version of a file.
@@ -117,8 +117,8 @@ func (f *Files) Client() *tls.Config {
 func (f *Files) Peer() *tls.Config {
 	cfg := f.base()
 	cfg.GetClientCertificate = f.ownCertificate
-	// The library would check the host name, and use the authority of now for all later
-	// connections. VerifyConnection performs the remaining checks.
+	// The library would check the host name, and would use the present authority for all later
+	// connections. VerifyConnection performs the other checks in its place.
 	cfg.InsecureSkipVerify = true
 	cfg.VerifyConnection = func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {

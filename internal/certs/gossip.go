@@ -83,7 +83,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 		keys, comment = append(keys, key), notUsed
 	case UseKey:
 		if len(keys) < 2 {
-			return 0, fmt.Errorf("%w: only one key; add one first", ErrFiles)
+			return 0, fmt.Errorf("%w: the file has only one key; add one first", ErrFiles)
 		}
 		last := len(keys) - 1
 		keys = append([][]byte{keys[last]}, keys[:last]...)

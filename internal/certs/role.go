@@ -24,8 +24,8 @@ var (
 // Role is the role of a certificate's holder.
 type Role string
 
-// The roles. Each but Client includes the permissions of those above it. A table in internal/rpc
-// contains the role that each call requires.
+// The roles. Each but Client includes the permissions of the roles above it. A table in
+// internal/rpc contains the role that each call requires.
 const (
 	Reader   Role = "reader"   // reads data and the cluster's status
 	Writer   Role = "writer"   // runs transactions
@@ -61,7 +61,8 @@ func identity(role Role, name string) *url.URL {
 	return &url.URL{Scheme: scheme, Host: string(role), Path: "/" + name}
 }
 
-// Identity returns the role and the name in a certificate; an empty role if it has no such URI.
+// Identity returns the role and the name in a certificate; the role is empty if the certificate has
+// no URI of a role.
 func Identity(cert *x509.Certificate) (Role, string) {
 	for _, u := range cert.URIs {
 		if u.Scheme == scheme {
