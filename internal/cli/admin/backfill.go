@@ -147,7 +147,7 @@ func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
 		if err != nil {
 			return nil, err
 		}
-		if next == nil { // its observer was retired and removed
+		if next == nil { // the observer was retired and removed
 			return nil, fmt.Errorf("the replay and its observer %s no longer exist",
 				inspect.Printable(state.Observer))
 		}

@@ -99,7 +99,7 @@ func storedLocks(ctx context.Context, s *shell.Session, catalogue *pb.Catalogue,
 // lockGroup is what one walk lists: the locks of a table, or the intents of one of its weak columns.
 type lockGroup struct {
 	group  mvcc.Group
-	column mvcc.ObservedColumn // of intents; of locks only the table counts
+	column mvcc.ObservedColumn // for intents; for locks only its table counts
 }
 
 // lockGroups returns the groups of a table: its locks, and the intents of each of its
@@ -216,7 +216,8 @@ decides either way. --force requires --yes.`,
 		if err != nil {
 			return err
 		}
-		// Long: a repository may have many abandoned locks after the death of a large loader.
+		// Without --timeout: a repository may have many abandoned locks after the death of a large
+		// loader.
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
 			v.Session = s
 			return v.run(ctx, args, target)
@@ -310,8 +311,9 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	lock, line := newLockJSON(e, v.tables)
 	out := resolvedJSON{lockJSON: lock, Outcome: "alive"}
 	l := lockInfo(e)
-	// Resolve it as a reader does: ask the primary, by the oracle's time, then apply its decision
-	// here. The primary alone decides, so this is safe whatever the transaction does concurrently.
+	// Resolve the lock as a reader does: ask the primary, by the oracle's time, then apply its
+	// decision here. The primary alone decides, so this is safe whatever the transaction does
+	// concurrently.
 	done, err := v.Client.ResolveLock(ctx, l)
 	if err == nil && !done && v.force {
 		// Roll the transaction back at its primary first, then resolve this lock by that
@@ -356,8 +358,8 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 // rollBack rolls a live transaction back at its primary, the only cell where that is safe.
 func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
-	// Only the primary: rolling back a secondary alone would tear the transaction if its primary
-	// commits.
+	// Roll back only the primary: rolling back a secondary alone would tear the transaction if its
+	// primary commits.
 	rollback := &pb.RollbackRequest{
 		StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)},
 	}
@@ -369,8 +371,8 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	switch status := answer.GetMutation().GetStatus(); status {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED,
 		pb.Status_STATUS_UNKNOWN:
-		// Committed: the commit came first and is rolled forward. Locked, unknown: undecided; it
-		// stays alive.
+		// Committed: the commit came first and is rolled forward. Locked, unknown: the transaction
+		// is undecided and stays alive.
 		return nil
 	default:
 		return coded.Errorf("", "%w: unexpected status of a rollback: %v", shell.ErrNoAnswer, status)

@@ -16,7 +16,7 @@ import (
 )
 
 // The commands for the cluster's nodes. drain records a request in meta, which placement executes;
-// only `drain --wait` waits for it. The others are done when they return.
+// only `drain --wait` waits for it. The other commands have taken effect when they return.
 
 // NodeCommand groups the commands for the cluster's nodes.
 func NodeCommand(d *shell.Deps) *cobra.Command {
@@ -126,7 +126,7 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 		}
 		for _, n := range nodes.GetNodes() {
 			switch {
-			case n.NodeId != id || nodes.Unavailable != "": // meta knows, and will answer again
+			case n.NodeId != id || nodes.Unavailable != "": // wait until meta answers again
 			case n.State == pb.NodeState_NODE_STATE_DRAINED:
 				return s.Out.Answer(n, "node %d is drained: it may be stopped permanently", id)
 			case n.State != pb.NodeState_NODE_STATE_DRAINING:
@@ -139,7 +139,7 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 				left, said = n.Replicas, time.Now()
 				if all := max(n.DrainReplicas, left); n.DrainReplicas > 0 {
 					s.Out.Note("node %d: %d of %d replicas have been moved", id, all-left, all)
-				} else { // ordered by a build that did not count them
+				} else { // a build that did not count replicas ordered the drain
 					s.Out.Note("node %d: %d replicas remain", id, left)
 				}
 			}

@@ -58,7 +58,7 @@ func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	// After the states, so that no age is negative.
+	// Read the time after the states, so that no age is negative.
 	now, err := s.Now(ctx)
 	if err != nil {
 		return err
@@ -143,8 +143,8 @@ func observerLimit(d *shell.Deps) *cobra.Command {
 limit that the program registered. To stop an observer, pause it.`,
 		Example: "observer limit count 2\nobserver limit count 0",
 		PreRunE: func(cmd *cobra.Command, args []string) error {
-			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is
-			// its own command.
+			// A limit of zero runs is impossible: zero means "as registered" in the protocol, and
+			// observer pause stops all runs.
 			n, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil {
 				return shell.Usagef(cmd, "N must be a whole number from 0 on, not %q", args[1])

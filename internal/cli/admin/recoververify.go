@@ -32,7 +32,7 @@ its own. Compare with what the applications know.`,
 // recoveredJSON sums up the verification of a recovery, in JSON.
 type recoveredJSON struct {
 	Plan       string `json:"plan"`
-	Committed  int    `json:"locks_committed"`   // that were rolled forward
+	Committed  int    `json:"locks_committed"`   // locks that were rolled forward
 	RolledBack int    `json:"locks_rolled_back"` // primaries and secondaries, Orphans included
 	// Orphans are the rolled-back secondaries whose primary had no lock when the verification
 	// began.
