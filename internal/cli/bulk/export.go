@@ -238,18 +238,19 @@ func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error
 	e.state.TS = uint64(snapshot.StartTS())
 	e.meter = e.Out.NewMeter("export", e.tally(), e.quiet)
 	e.parts = e.rangeExtent(ctx)
-	// Acquire the lease before the first row: it fails if the snapshot is no longer readable.
+	// Acquire the lease before the first row: this fails if the snapshot is no longer readable.
 	if err := e.lease(ctx, exportLease); err != nil {
 		return err
 	}
-	// Also release it after a failure: the next run acquires a new one. After a kill it expires.
+	// Release the lease also after a failure: the next run acquires a new one. After a kill the
+	// lease expires.
 	defer func() { _ = e.lease(context.WithoutCancel(ctx), 0) }()
 	// From here on FILE.progress contains the snapshot, even if no row follows.
 	if err := e.save(); err != nil {
 		return err
 	}
 	err := e.scan(ctx, snapshot)
-	// Also after a failure, so that the next run does not write these rows again.
+	// Save also after a failure, so that the next run does not write these rows again.
 	if saving := e.save(); err == nil {
 		err = saving
 	}
@@ -286,7 +287,7 @@ func (e *export) scan(ctx context.Context, snapshot *percolator.Snapshot) error 
 // after the other.
 func (e *export) scanOnce(ctx context.Context, snapshot *percolator.Snapshot) error {
 	rows := e.rows
-	if e.state.Row != nil { // the smallest row after it
+	if e.state.Row != nil { // start at the smallest row after State.Row
 		rows = rows.From(string(*e.state.Row) + "\x00")
 	}
 	// A row is known to be complete only when the next one begins.
@@ -343,7 +344,8 @@ func (e *export) save() error {
 	if err == nil {
 		err = saveProgress(e.progressName(), e.state)
 	}
-	// Read after the save: otherwise a disk slower than --checkpoint would be synced for every row.
+	// Read the time after the save: otherwise a disk slower than --checkpoint would be synced for
+	// every row.
 	e.saved = time.Now()
 	return err
 }
@@ -368,8 +370,8 @@ func (e *export) finish() error {
 // ignores every failure of the request, since history is kept for its usual time without a
 // lease, and fails only if the cluster answers that the snapshot is gone.
 func (e *export) lease(ctx context.Context, ttl time.Duration) error {
-	// Set even if the request fails, so that a cluster without leases is not asked for every
-	// row.
+	// Set the time even if the request fails, so that a cluster without leases is not asked for
+	// every row.
 	e.leased = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, e.Conn.Timeout)
 	defer cancel()
@@ -426,7 +428,7 @@ func (e *export) rangeExtent(ctx context.Context) shell.Extent {
 		Table: mvcc.TableID(w.TableID), Start: string(max(w.Prefix, w.From)), End: string(w.Before),
 		HasEnd: w.Before != "",
 	})
-	return slices.DeleteFunc(all, func(part mvcc.Span) bool { // those behind the prefix
+	return slices.DeleteFunc(all, func(part mvcc.Span) bool { // tablets behind the prefix
 		return !strings.HasPrefix(part.Start, string(w.Prefix))
 	})
 }

@@ -161,7 +161,7 @@ type lineReader struct {
 	from   *bufio.Reader
 	max    int
 	offset int64 // after the last line read
-	line   int64 // its number, from 1
+	line   int64 // number of the last line read, from 1
 	text   []byte
 }
 
@@ -268,8 +268,8 @@ func (l *loading) check(ctx context.Context) error {
 		if err = cmp.Or(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
 			return l.conn.CutShort(ctx, err)
 		}
-		// Count all of them but print only the first few: a file of bad lines must not scroll by for
-		// minutes.
+		// Count all bad lines but print only the first few: a file of bad lines must not scroll by
+		// for minutes.
 		t.Bytes = rows.lines.offset
 		if err == nil {
 			t.Rows++

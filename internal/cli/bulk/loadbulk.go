@@ -18,13 +18,13 @@ import (
 )
 
 // `load --bulk` writes the sorted rows of a file into an empty table, by backup.Load. The file's
-// parts are loaded concurrently. They depend on its size only, so that another run with other flags
-// resumes an interrupted one.
+// parts are loaded concurrently. The parts depend only on the file's size, so that a run with other
+// flags can resume an interrupted one.
 
-// Parts of a file, in bytes: an eighth of it within these limits.
+// Bounds of a part, in bytes: an eighth of the file, within these limits.
 const (
 	minBulkPart = 4 << 20
-	maxBulkPart = 64 << 20 // less than a tablet at which the splitter splits
+	maxBulkPart = 64 << 20 // below the size at which a tablet is split
 )
 
 // bulkLoad is one run of load --bulk.
@@ -98,7 +98,7 @@ func refuseObserved(ctx context.Context, s *shell.Session, table string) error {
 	}
 	id, err := names.Table(table)
 	if err != nil {
-		return nil // it is being restored, or does not exist: backup.Load reports it
+		return nil // the table is being restored, or does not exist: backup.Load reports it
 	}
 	for _, o := range catalogue.GetObservers() {
 		if o.Table == uint32(id) && !o.Weak && !o.Retired {
@@ -212,7 +212,7 @@ func (b *bulkLoad) part(from io.Reader, offset int64) func(context.Context, func
 			}
 			cells = cells[:0]
 			for _, c := range row.cells {
-				if !c.remove { // there is nothing to delete
+				if !c.remove { // the empty table has nothing to delete
 					cells = append(cells, backup.LoadCell{Column: c.column, Value: c.value})
 				}
 			}

@@ -29,7 +29,7 @@ type loadState struct {
 
 	// bytes of FILE whose lines are all committed or skipped as bad
 	Offset  int64 `json:"offset"`
-	Line    int64 `json:"line"` // their number
+	Line    int64 `json:"line"` // number of these lines
 	Rows    int64 `json:"rows"` // committed
 	Skipped int64 `json:"skipped"`
 	// of the file's first bytes and the last ones before Offset, to detect another file
@@ -39,7 +39,7 @@ type loadState struct {
 // loadBatch is one transaction's worth of lines, in the order of the file.
 type loadBatch struct {
 	rows   []*rowCells
-	lines  []int64 // their numbers
+	lines  []int64 // line numbers of the rows
 	size   int     // bytes in the transaction
 	offset int64   // after its last line
 }
@@ -210,7 +210,7 @@ func (l *loading) submit(ctx context.Context, b loadBatch) error {
 	return l.loader.LoadThen(ctx, b.buffer(l.table), func(err error) { l.ended(ctx, b, err) })
 }
 
-// await blocks until ready, which is called with mu held, returns true.
+// await blocks until ready, which is called with mu held, returns true, or ctx ends.
 func (l *loading) await(ctx context.Context, ready func() bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,7 +242,7 @@ func (l *loading) ended(ctx context.Context, b loadBatch, err error) {
 		committed, err = l.oneByOne(ctx, b)
 	}
 	if err != nil {
-		l.fail(err) // its rows stay busy, so there is no further checkpoint
+		l.fail(err) // the batch's rows stay busy, so there is no further checkpoint
 		return
 	}
 	l.mu.Lock()
@@ -277,7 +277,7 @@ func (l *loading) oneByOne(ctx context.Context, b loadBatch) (committed int, err
 }
 
 // settle waits until everything queued is committed, and then records the reader's position as the
-// progress.
+// progress. It returns an error if ctx ends first.
 func (l *loading) settle(ctx context.Context, offset, line int64) error {
 	if err := l.await(ctx, func() bool { return len(l.busy) == 0 }); err != nil {
 		return err
@@ -297,7 +297,7 @@ func (l *loading) save() (err error) {
 	if l.state.Digest, err = fileDigest(l.input.file, l.state.Offset); err == nil {
 		err = saveProgress(l.progressName(), l.state)
 	}
-	// Read after the save, so that a slow disk is not busy with progress alone.
+	// Read the time after the save, so that a slow disk is not busy with progress alone.
 	l.saved = time.Now()
 	return err
 }

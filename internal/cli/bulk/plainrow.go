@@ -42,7 +42,8 @@ func (p *plainParser) parse(line []byte, limits mvcc.Limits) (row *rowCells, ok 
 			return nil, false
 		}
 		value, ok := p.value()
-		// parseRow sorts columns, and reports one that occurs twice.
+		// Columns out of order, or given twice, are left to parseRow, which sorts columns and
+		// reports duplicates.
 		if n := len(row.cells); !ok || n > 0 && row.cells[n-1].column >= string(column) {
 			return nil, false
 		}
@@ -51,7 +52,7 @@ func (p *plainParser) parse(line []byte, limits mvcc.Limits) (row *rowCells, ok 
 			break
 		}
 	}
-	for range 2 { // of the columns, and of the line
+	for range 2 { // the ends of the columns and of the line
 		if !p.skip('}') {
 			return nil, false
 		}

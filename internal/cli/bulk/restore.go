@@ -132,7 +132,7 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 		Tables   []string `json:"tables"`
 		Before   []string `json:"restored_before,omitempty"`
 		Records  int64    `json:"records"`
-		Pending  int64    `json:"pending"` // timers that were set
+		Pending  int64    `json:"pending"` // timers set, one per timer and weak notification
 		Notified int64    `json:"notified"`
 
 		Settings []backup.Setting `json:"settings"`

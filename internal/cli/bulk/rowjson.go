@@ -298,5 +298,5 @@ func known(depth int, name string) bool {
 	case 2:
 		return true
 	}
-	return name == "base64" || !strings.EqualFold(name, "base64") // the decoder rejects others
+	return name == "base64" || !strings.EqualFold(name, "base64") // the decoder rejects other names
 }
