@@ -85,7 +85,7 @@ func (g *gathering) writeFile(ctx context.Context, s *shell.Session, out *shell.
 	if shell.Exists(name) {
 		return fmt.Errorf("%s exists; give another name", inspect.Printable(name))
 	}
-	// Made anew: what an earlier run has left may be readable by others, or be a link.
+	// Remove the partial file of an earlier run: it may be readable by others, or be a link.
 	partial := name + ".partial"
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -117,7 +117,7 @@ func (g *gathering) cluster(ctx context.Context, s *shell.Session, out *shell.Pr
 		return err
 	}
 	policy, err := s.Admin.ClusterPolicy(asking, &pb.ClusterPolicyRequest{})
-	// Who gets the file has no grant.
+	// The recipient of the file may have no grants.
 	switch {
 	case g.granted:
 	case err != nil:
