@@ -16,7 +16,7 @@ var errLingers = errors.New("a function of app.OnStart has not returned")
 // companions are the running functions of app.OnStart, each on a goroutine.
 type companions struct {
 	group *errgroup.Group
-	// failing ends when one of them fails, or when stop is called.
+	// failing ends when one of the functions fails, or when stop is called.
 	failing context.Context
 	end     context.CancelFunc
 }
@@ -31,7 +31,7 @@ func accompany(ctx context.Context, node shell.RunningNode,
 		c.group.Go(func() error {
 			err := fn(c.failing, node)
 			if running.Err() != nil && errors.Is(err, running.Err()) {
-				return nil // it ended because ctx did
+				return nil // the function ended because ctx did
 			}
 			return err
 		})
@@ -40,7 +40,7 @@ func accompany(ctx context.Context, node shell.RunningNode,
 }
 
 // stop cancels the functions and returns the first failure, or errLingers if one has not returned
-// in time; that one ends with the process.
+// in time; that function ends with the process.
 func (c *companions) stop(within time.Duration) error {
 	c.end()
 	ended := make(chan error, 1)
