@@ -43,7 +43,8 @@ type App struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
-	// Terminal decides whether a stream is a terminal; nil means those that are character devices.
+	// Terminal reports whether a stream is a terminal; nil means that every character device is
+	// one.
 	Terminal func(stream any) bool
 	// Signals delivers SIGINT and SIGTERM: the first drains a node, the second stops it at
 	// once. It may be nil.

@@ -38,7 +38,7 @@ func NodeLine(n *pb.Node) []any {
 	case n.Alive:
 		state = "joining" // in gossip, but not yet in meta
 	default:
-		state = "unknown" // it has replicas, but meta does not answer
+		state = "unknown" // the node has replicas, but meta does not answer
 	}
 	zone := n.Labels["zone"]
 	zone = cmp.Or(zone, "-")

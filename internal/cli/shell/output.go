@@ -32,8 +32,9 @@ type Printer struct {
 	inspect.Commands
 	format         string    // -o
 	Stdout, Stderr io.Writer // text only (terminal.go)
-	Raw, rawErr    io.Writer // the same streams
-	// terminal decides whether a stream is a terminal; nil means those that are character devices.
+	Raw, rawErr    io.Writer // the same streams, unescaped
+	// terminal reports whether a stream is a terminal; nil means that every character device is
+	// one.
 	terminal func(stream any) bool
 }
 

@@ -54,8 +54,8 @@ func (i *Invocation) Usage(format string, args ...any) error {
 	return Usagef(i.cmd, format, args...)
 }
 
-// Shadowed is the name of the command under which the commands of percolator stay reachable whose
-// names the program's own commands have.
+// Shadowed is the name of the command under which a command of percolator stays reachable if a
+// command of the program has the same name.
 const Shadowed = "percolator"
 
 // OwnCommands returns the commands of the program. It panics if two have the same name, or one has
