@@ -118,7 +118,7 @@ func (l *Limiter) removePending(c *Conn) {
 func (l *Limiter) closeDisplaced(victim *Conn) {
 	if victim != nil {
 		l.closed.Add(1)
-		_ = victim.Conn.Close() // its server closes it again
+		_ = victim.Conn.Close() // the connection's server closes it again
 	}
 }
 
