@@ -23,7 +23,7 @@ import (
 const (
 	// nodeOfDemo is the environment variable that marks the demo's nodes.
 	nodeOfDemo = "WEBINDEX_DEMO_NODE"
-	maxNodes   = 9 // one key each
+	maxNodes   = 9 // one key per node
 	// startTimeout bounds the start of the cluster, drainTime the end of its nodes.
 	startTimeout = time.Minute
 	drainTime    = 20 * time.Second
