@@ -6,7 +6,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxChangesBytes is the maximum size of a page of changes, in bytes.
+// maxChangesBytes is the size at which a page of changes ends, in bytes.
 const maxChangesBytes = 256 << 10
 
 // changes reads the recorded changes at the timestamp. If the record does not reach back to
@@ -30,7 +30,7 @@ func changes(v View, req *pb.TabletRequest, at mvcc.Timestamp) (*pb.TabletRespon
 	if r.MaxBytes <= 0 || r.MaxBytes > maxChangesBytes {
 		r.MaxBytes = maxChangesBytes
 	}
-	if room := int(req.MaxAnswerBytes); room > 0 { // messages are larger than what they carry
+	if room := int(req.MaxAnswerBytes); room > 0 { // messages are larger than their rows and values
 		r.MaxBytes = min(r.MaxBytes, room/2)
 	}
 	recorded, from := v.Recorded(r.Since)

@@ -182,7 +182,7 @@ func scan(v View, req mvcc.ScanRequest) (*pb.TabletResponse, *mvcc.Lock, error) 
 
 // elsewhere refuses a read of a range outside the tablet.
 func elsewhere(v View) *pb.TabletResponse {
-	r := wire.Failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range",
+	r := wire.Failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds no row of the requested range",
 		v.Descriptor().TabletId)
 	r.Error.Descriptors = []*pb.TabletDescriptor{v.Descriptor()}
 	return r
