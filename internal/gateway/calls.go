@@ -148,12 +148,13 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), bodyChunk)])
 	if n > 0 && !b.s.bodies.TryAcquire(int64(n)) {
-		return 0, failure(txn.Errorf("%w: this node's gateway reads %d MiB of requests", percolator.ErrOverloaded,
+		return 0, failure(txn.Errorf("%w: this node's gateway already holds %d MiB of requests", percolator.ErrOverloaded,
 			bodyMemory>>20))
 	}
 	b.held += int64(n)
-	// Otherwise the server would take its end for that of the client. A body that is not read to its end keeps the
-	// deadline: the server may read the rest.
+	// At the end of the body its deadline is removed: otherwise the server would take its expiry
+	// for a disconnected client. A body that is not read to its end keeps the deadline, since the
+	// server may read the rest.
 	if b.timed && errors.Is(err, io.EOF) {
 		b.timed = b.deadlines.SetReadDeadline(time.Time{}) != nil
 	}
@@ -187,7 +188,7 @@ func (w *answer) Flush() {
 	if !w.timed {
 		w.timed = w.deadlines.SetWriteDeadline(time.Now().Add(w.within)) == nil
 	}
-	_ = w.deadlines.Flush() // the next write fails
+	_ = w.deadlines.Flush() // after an error the next write fails too
 	w.timed = w.deadlines.SetWriteDeadline(time.Time{}) != nil
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Conversion of cells between the API and package percolator. Of two fields of a request that may hold a
-// row, a column or a value, at most one is set, so that their concatenation is the one that is.
+// row, a column or a value, at most one is set, so their concatenation is the field that is set.
 
 // address is a message that names a cell.
 type address interface {

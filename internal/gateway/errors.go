@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Errors of sessions and idempotency keys. The others are those of package percolator.
+// Errors of sessions and idempotency keys. All other errors are those of package percolator.
 var (
 	errSessionEnded     = txn.NewError("the session has ended, or its node has restarted")
 	errSessionElsewhere = txn.NewError("the session belongs to another node")

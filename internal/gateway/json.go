@@ -26,7 +26,7 @@ func (jsonCodec) Marshal(m any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// protojson puts spaces that differ by build.
+	// protojson inserts spaces that differ between builds.
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, text); err != nil {
 		return nil, err

@@ -17,9 +17,9 @@ import (
 )
 
 // Idempotency keys. A transaction with a key reads the outcome of the key and writes it, so that of two
-// transactions with one key at most one commits, and the other one finds its outcome: also if the first
-// one's answer was lost, or its node has died. An outcome is the answer, without its commit timestamp,
-// which is that of its cell.
+// transactions with one key at most one commits, and the other one finds its outcome, even if the
+// answer was lost or its node has died. An outcome is the answer without its commit timestamp,
+// which is that of the outcome's cell.
 
 // maxKey is the maximum length of an idempotency key, maxOutcome that of a stored answer, in bytes.
 const (

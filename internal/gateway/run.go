@@ -71,7 +71,7 @@ func (w *workerStream) perform(ctx context.Context, tx *percolator.Tx, name stri
 	case <-w.dead:
 		return w.reason()
 	case <-ctx.Done():
-		select { // the worker may go on with it, in vain
+		select { // if this is not sent, the worker continues the run in vain
 		case w.out <- &gw.ObserveResponse{Canceled: []string{one.id}}:
 		default:
 		}

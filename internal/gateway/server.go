@@ -197,7 +197,7 @@ func (s *service) handler() http.Handler {
 	opts := []connect.HandlerOption{
 		connect.WithCodec(jsonCodec("json")), connect.WithCodec(jsonCodec("json; charset=utf-8")),
 		connect.WithReadMaxBytes(maxMessage), connect.WithSendMaxBytes(maxMessage),
-		// A small compressed message may be a large one.
+		// No compression: a small compressed message may expand to a large one.
 		connect.WithCompression("gzip", nil, nil), connect.WithInterceptors(calls{s}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
 			s.cfg.Logger.Error("handler panicked", "method", spec.Procedure, "panic", fmt.Sprint(p))

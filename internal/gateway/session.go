@@ -93,9 +93,9 @@ func (all *sessions) begin(s *session) error {
 		return percolator.ErrClosed
 	case s.run != nil: // the credit of its worker bounds it
 	case len(all.byID)-all.runs >= maxSessions:
-		return txn.Errorf("%w: this node has %d sessions", percolator.ErrOverloaded, maxSessions)
+		return txn.Errorf("%w: this node already has %d sessions", percolator.ErrOverloaded, maxSessions)
 	case own >= maxOwnSessions:
-		return txn.Errorf("%w: you have %d sessions on this node", percolator.ErrOverloaded, maxOwnSessions)
+		return txn.Errorf("%w: you already have %d sessions on this node", percolator.ErrOverloaded, maxOwnSessions)
 	}
 	s.id = fmt.Sprintf("%d-%d-%s", all.node, all.incarnation, rand.Text())
 	s.used = time.Now()
@@ -141,7 +141,7 @@ func (all *sessions) remove(s *session) {
 		_ = s.snap.Close()
 	}
 	if s.tx != nil && s.run == nil {
-		_ = s.tx.Rollback(context.Background()) // it sends nothing
+		_ = s.tx.Rollback(context.Background()) // Rollback sends nothing
 	}
 	s.who.release()
 }
@@ -185,7 +185,7 @@ func (all *sessions) use(who *caller, id string) (s *session, done func(), err e
 // reserve counts the memory of writes against the bound of all sessions.
 func (all *sessions) reserve(s *session, n int64) error {
 	if !all.memory.TryAcquire(n) {
-		return txn.Errorf("%w: the sessions of this node have buffered %d MiB of writes", percolator.ErrOverloaded,
+		return txn.Errorf("%w: the sessions of this node already buffer %d MiB of writes", percolator.ErrOverloaded,
 			sessionMemory>>20)
 	}
 	all.mu.Lock()

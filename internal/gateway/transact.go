@@ -123,7 +123,8 @@ func (s *service) Transact(ctx context.Context,
 		return nil, err
 	}
 	answer, err := t.run(ctx, who.db)
-	// The outcome of the key decides what has become of the commit. The next run waits until that is known.
+	// Another run reads the key's outcome, which shows whether this commit took effect. That read
+	// waits until the commit is decided.
 	for t.outcome.given() && errors.Is(err, percolator.ErrCommitUnknown) && ctx.Err() == nil {
 		answer, err = t.run(ctx, who.db)
 	}
@@ -195,7 +196,7 @@ func (t *transaction) once(ctx context.Context, tx *percolator.Tx) (*gw.Transact
 	}
 	t.edits.apply(tx)
 	if t.outcome.given() {
-		answer.Committed = true // if it is ever read
+		answer.Committed = true // it can be read only if this transaction commits
 		if err := t.outcome.store(tx, answer); err != nil {
 			return nil, err
 		}
@@ -203,7 +204,7 @@ func (t *transaction) once(ctx context.Context, tx *percolator.Tx) (*gw.Transact
 	return answer, nil
 }
 
-// holds reports whether the cell is as the condition says.
+// holds reports whether the condition holds for the cell.
 func holds(c *gw.Condition, cell percolator.Cell, exists bool) bool {
 	switch want := c.Holds.(type) {
 	case *gw.Condition_Exists:

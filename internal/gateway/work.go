@@ -18,9 +18,9 @@ import (
 	"github.com/percolator-go/percolator/internal/worker"
 )
 
-// The service Work: observers in programs in any language. For each of them the node has a dispatcher, as a worker
-// in Go has in its own process (internal/worker). The functions of its observers send the run to the program,
-// and return when the program finishes it (run.go).
+// The service Work: observers in programs in any language. For each program the node has a
+// dispatcher, as a worker in Go has in its own process (internal/worker). The functions of the
+// observers send each run to the program, and return when the program finishes the run (run.go).
 
 const (
 	defaultConcurrency, maxConcurrency = 16, 256
@@ -31,7 +31,8 @@ const (
 	maxObservers = 256
 	// workBeat is the longest pause between two messages to a worker.
 	workBeat = 200 * time.Millisecond
-	// drainAfter is how long a worker that retires has after the longest deadline of its runs.
+	// drainAfter is the time that a retiring worker has to drain, in addition to the longest
+	// deadline of its observers.
 	drainAfter = 5 * time.Second
 )
 
@@ -83,11 +84,11 @@ type workerStream struct {
 	out     chan *gw.ObserveResponse
 	ready   chan struct{}
 	retire  context.CancelFunc // begins the drain
-	kill    context.CancelFunc // lets the node's part know that the worker has died
+	kill    context.CancelFunc // tells the node's session that the worker has died
 	dead    chan struct{}
 
 	mu   sync.Mutex
-	err  error // why it is dead; nil: it is not
+	err  error // why the worker is dead; nil: it is alive
 	runs map[*session]bool
 	txns map[*percolator.Tx]*runTxn // begun, and not handed to a function
 }
@@ -117,7 +118,7 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 		kill()
 		return err
 	}
-	w.expiry = time.AfterFunc(maxWorkLease, func() { w.die(errWorkerLost) }) // from its start on: the lease
+	w.expiry = time.AfterFunc(maxWorkLease, func() { w.die(errWorkerLost) }) // serve sets the lease
 	defer w.expiry.Stop()
 	defer s.workers.remove(w)
 	transport := s.cfg.Server.LocalWorker(life, ctx.Value(callerKey{}).(*call).who, s.cfg.ClusterID)
@@ -132,10 +133,10 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 	}()
 	err = w.serve(ctx, stream, ended)
 	if ctx.Err() != nil && s.life.Err() != nil {
-		w.die(txn.Errorf("%w: the node is stopping", percolator.ErrUnavailable)) // counts as nothing
+		w.die(txn.Errorf("%w: the node is stopping", percolator.ErrUnavailable)) // not a failure of its runs
 	}
 	w.die(errWorkerLost)
-	// serve has passed the result on, or the worker is dead.
+	// Either serve has put the result back into ended, or the worker is dead and Run returns.
 	if last := <-ended; err == nil {
 		err = last
 	}
@@ -183,8 +184,8 @@ func (w *workerStream) serve(ctx context.Context, stream *connect.ServerStream[g
 	}
 }
 
-// die ends the worker, unless it is dead: no run of it commits that is not being finished, and its changes go to
-// others.
+// die ends the worker, unless it is dead already. Of its runs only those that are being finished
+// can still commit; its changes go to others.
 func (w *workerStream) die(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +197,7 @@ func (w *workerStream) die(err error) {
 		w.s.sessions.endRun(one)
 	}
 	close(w.dead)
-	w.kill() // before the functions of the runs have returned: the worker has not left in good order
+	w.kill() // before the runs' functions return: the worker has died, not left
 }
 
 // renew renews the lease.
