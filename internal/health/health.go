@@ -19,8 +19,8 @@ const (
 	NodeSilent          = "node-silent"          // alive according to gossip, but does not answer
 	NodeUnregistered    = "node-unregistered"    // gossips, but is missing from the node table
 	DrainBlocked        = "drain-blocked"        // a drain cannot continue
-	WritesRefused       = "writes-refused"       // the disk is full or nearly full
-	DiskLow             = "disk-low"             // the disk is about to fill up
+	WritesRefused       = "writes-refused"       // disk space or another resource for files is short
+	DiskLow             = "disk-low"             // little disk space is left
 	StoreDamaged        = "store-damaged"        // a file of the store is damaged
 	ReplicaFailed       = "replica-failed"       // a replica does not serve
 	OldCopy             = "old-copy"             // replicas lack entries that they acknowledged
@@ -39,12 +39,12 @@ const (
 	TabletsMany         = "tablets-many"         // near the limit on the number of tablets
 	NoSpare             = "no-spare"             // the next node failure loses a quorum
 	PlacementBlocked    = "placement-blocked"    // replicas cannot move to their target nodes
-	HistoryHeld         = "history-held"         // a reader holds old versions
+	HistoryHeld         = "history-held"         // a reader has held old versions for an hour
 	BackupHeld          = "backup-held"          // a backup's next increment holds old versions
 	BackupLate          = "backup-late"          // scheduled backups fail or are late
-	ExpiryLate          = "expiry-late"          // expired cells are not deleted
+	ExpiryLate          = "expiry-late"          // expired cells have not been deleted in time
 	RestoreUnfinished   = "restore-unfinished"   // a half-restored table that no process restores
-	LockOld             = "lock-old"             // a lock that nobody has resolved
+	LockOld             = "lock-old"             // a lock over a minute old, perhaps of a live transaction
 	ObserverUnlinked    = "observer-unlinked"    // work waits, but no process runs the observer
 	ObserverPaused      = "observer-paused"      // work waits for a paused observer
 	ObserverBehind      = "observer-behind"      // the oldest notification has waited too long
@@ -82,8 +82,8 @@ const (
 	// 5 s off cannot join.
 	clockWarn, clockCritical = 500 * time.Millisecond, 5 * time.Second
 	// speedWarn and speedCritical bound the difference between the speeds of two clocks, in parts per
-	// million. Leases rest on less than the latter (liveness.MaxDrift); a synchronised clock stays
-	// below 1,000.
+	// million. Leases assume a smaller difference than speedCritical (liveness.MaxDrift). A
+	// synchronised clock stays below 1,000.
 	speedWarn, speedCritical = 10_000, 100_000
 	// lowDisk is four times the default free space below which a store refuses writes
 	// (store.DefaultMinFreeBytes), in bytes.

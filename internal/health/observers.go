@@ -19,7 +19,7 @@ func (e *examination) observer(o *pb.ObserverState) {
 	waiting := o.GetNotifications() // excludes parked ones
 	switch {
 	case o.GetInfo().GetRetired():
-		return // its work is being removed
+		return // the observer's work is being removed
 	case waiting > 0 && o.GetInfo().GetPaused():
 		e.add(warning, ObserverPaused, subject, fmt.Sprintf("It is paused, and %s.", wait(waiting)), remedy(inspect.AdviceResume, name))
 	case waiting > 0 && !o.GetLinked():
@@ -106,8 +106,8 @@ func remedy(advice, observer string) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// outsideMatters is the wait for an external service from which it is a finding: shorter ones follow
-// from the limit of a rate.
+// outsideMatters is the least wait for an external service that is a finding: a rate limit causes
+// shorter waits.
 const outsideMatters = 1000 // ms
 
 // outside reports the wait for an external service that has refused the observer's runs.
