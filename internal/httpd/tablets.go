@@ -125,15 +125,15 @@ type tabletJSON struct {
 type replicaJSON struct {
 	Node     uint64 `json:"node_id"`
 	Learner  bool   `json:"learner"`
-	Snapshot bool   `json:"snapshot"` // it needs one
+	Snapshot bool   `json:"snapshot"` // the replica needs one
 }
 
 // tabletsAnswer is a page of tablets. The largest values are those of all tablets.
 type tabletsAnswer struct {
 	tabletTotals
-	Found       int          `json:"found"` // of them, that were asked for
+	Found       int          `json:"found"` // number of tablets that match the request
 	Skipped     int          `json:"skipped"`
-	Page        int          `json:"page"` // at most so many are in one answer
+	Page        int          `json:"page"` // maximum number of tablets in one answer
 	LargestLoad uint64       `json:"largest_load"`
 	LargestSize uint64       `json:"largest_size"`
 	List        []tabletJSON `json:"list"`

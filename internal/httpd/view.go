@@ -49,7 +49,7 @@ func (l *logins) viewOf(req *http.Request) View {
 // views caches an answer of the cluster by view, each filled at its first request.
 type views struct {
 	mu    sync.Mutex
-	byKey map[string]clusterNews // as many as there are names with grants, at most
+	byKey map[string]clusterNews // at most one entry per name with grants
 }
 
 // seen returns the answer filtered by v.

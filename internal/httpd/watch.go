@@ -36,8 +36,8 @@ type clusterWatch struct {
 	asking sync.WaitGroup
 
 	mu        sync.Mutex
-	ended     bool                      // closed is
-	listeners map[chan clusterNews]bool // what each is told by; of room 1, the newest is in it
+	ended     bool                      // closed has been closed
+	listeners map[chan clusterNews]bool // each has capacity 1 and holds the newest status
 	stop      context.CancelFunc        // of the goroutine; nil: there is none
 	last      clusterNews
 }
@@ -48,9 +48,9 @@ type clusterNews struct {
 	status *pb.ClusterStatusResponse // nil: see err
 	tables []*pb.Table               // none: not known
 	err    error
-	event  []byte        // the stream's: JSON, on one line
-	whole  func() []byte // the same with the tablets; made when it is first asked for, and kept
-	views  *views        // the same as others may see it; nil if it is such a view
+	event  []byte        // for the stream: JSON on one line, without tablets
+	whole  func() []byte // the JSON with tablets, encoded at the first call
+	views  *views        // filtered copies for users; nil in a filtered copy
 }
 
 func newClusterWatch(o Options, every time.Duration) *clusterWatch {
@@ -189,7 +189,7 @@ func (w *clusterWatch) body(n clusterNews, status *pb.ClusterStatusResponse) []b
 		answer.Status, answer.Error = json.RawMessage("null"), err.Error()
 	}
 	body, failed := json.Marshal(answer)
-	if failed != nil { // of what was JSON already
+	if failed != nil { // its parts are JSON already
 		body = []byte(`{"status":null,"tables":[],"error":"no JSON"}`)
 	}
 	return body
