@@ -48,16 +48,16 @@ type Step struct {
 	TookMS   *int64 `json:"took_ms,omitempty"`  // from start to commit
 	// Wrote are its known writes.
 	Wrote []WroteCell `json:"wrote,omitempty"`
-	More  bool        `json:"more,omitempty"` // it wrote more than maxWrites cells
+	More  bool        `json:"more,omitempty"` // the transaction wrote more than maxWrites cells
 	// Changes is the number of changes of the cell that the run acknowledged, if more than one.
 	Changes    int    `json:"changes,omitempty"`
 	RolledBack int    `json:"rolled_back,omitempty"` // rolled-back runs since the change
-	Replay     bool   `json:"replay,omitempty"`      // it is a replay of the change
+	Replay     bool   `json:"replay,omitempty"`      // the run is a replay of the change
 	Attempts   uint32 `json:"attempts,omitempty"`
 	ParkedTS   uint64 `json:"parked_ts,omitempty"`
 	Error      string `json:"error,omitempty"`
 	SameAs     int    `json:"same_as,omitempty"` // an earlier step of the same transaction
-	Asked      bool   `json:"asked,omitempty"`   // it, or a run that repeats it, made the requested change
+	Asked      bool   `json:"asked,omitempty"`   // the step or a repetition made the requested change
 	// Repeats is the number of later runs of the observer on the cell that it set off itself,
 	// perhaps by other observers; they are not separate steps. RepeatedTS is the start of the last.
 	Repeats    int    `json:"repeats,omitempty"`
@@ -293,7 +293,7 @@ func (t *Chain) descend(ctx context.Context, step, shown *Step, again bool) erro
 		return err
 	}
 	for _, run := range runs {
-		// A repetition shows no further step.
+		// A repetition adds no step, so Depth does not apply to it.
 		if shown.Depth >= t.Depth && t.repeated(run, shown.Step, again) == nil {
 			t.Deep = true
 			continue
@@ -311,7 +311,7 @@ func (t *Chain) triggered(ctx context.Context, step *Step, found *traces) ([]*St
 	var runs []*Step
 	for _, w := range found.writes {
 		for _, o := range t.observersOf(w.cell) {
-			// More would exceed the limit.
+			// More runs would exceed t.Limit.
 			if o.Weak || len(t.Steps)+len(runs) > t.Limit {
 				break
 			}
@@ -407,7 +407,7 @@ func uncommitted(entries []*pb.HistoryEntry, change uint64, ack, cell, notified 
 	return run
 }
 
-// waits fills in a run that has not committed from its notification.
+// waits fills in, from its notification, a run that has not committed.
 func (r *Step) waits(n *pb.Notify) {
 	r.State = Waiting
 	r.Attempts, r.ParkedTS, r.Error = n.GetAttempts(), n.GetParkedTs(), n.GetError()

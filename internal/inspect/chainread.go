@@ -90,7 +90,7 @@ func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
 	if err != nil {
 		return nil, err
 	}
-	if Bounded(read.entries) { // then read at least the observed cells
+	if Bounded(read.entries) { // entries may be missing: read at least the observed cells
 		t.Wide = true
 		cells := []mvcc.Cell{wire.Cell(step.at)}
 		for _, o := range t.Catalogue.GetObservers() {

@@ -27,8 +27,8 @@ func (d Diagnosis) Of(err error) (hint string, outage bool) {
 	is := func(code error) bool { return errors.Is(err, code) }
 	refused := errors.Is(err, percolator.ErrUnavailable)
 	switch {
-	// Whatever it came with: the transaction may have committed, so that trying again may do it
-	// twice.
+	// First, whatever else the error wraps: the transaction may have committed, so another attempt
+	// may repeat its effects.
 	case errors.Is(err, percolator.ErrCommitUnknown):
 		return percolator.Advice(percolator.ErrCommitUnknown), false
 	case is(rpc.ErrHTTP1):
@@ -78,8 +78,8 @@ func (d Diagnosis) Of(err error) (hint string, outage bool) {
 	case errors.Is(err, percolator.ErrOverloaded):
 		return percolator.Advice(err), true
 	}
-	// What a program that uses the library is told too. It failed for itself, unless a
-	// node says that it cannot serve.
+	// The advice that programs get for the error. The command itself is at fault, unless a node has
+	// answered that it cannot serve.
 	hint = percolator.Advice(err)
 	return hint, hint == "" && cannotServe(err)
 }

@@ -15,7 +15,7 @@ import (
 // States of an observer; the first that holds. Paused comes before unlinked: starting a
 // program does not help while the observer is paused.
 const (
-	ObserverRetiring = "retiring" // its notifications are being removed
+	ObserverRetiring = "retiring" // the observer's notifications are being removed
 	ObserverPaused   = "paused"
 	ObserverUnlinked = "unlinked" // no process that the node knows has registered it
 	ObserverWaiting  = "waiting"  // for an external service that has refused its runs
@@ -41,7 +41,7 @@ type Observer struct {
 	// most runs at once in a process: in force, else as set; 0 means as registered
 	Limit uint32 `json:"limit"`
 
-	// started: each ends in one of the next three, or no node could serve it
+	// runs started: each counts as one of the next three, or no node could serve it
 	Runs        uint64 `json:"runs"`
 	Commits     uint64 `json:"commits"`
 	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer
@@ -49,25 +49,25 @@ type Observer struct {
 	RunsParked  uint64 `json:"runs_parked"` // how often a run ended in parking
 	Skipped     uint64 `json:"skipped"`     // found clean, not run
 	Unavailable uint64 `json:"unavailable"` // given up for now, because a tablet did not answer
-	Collapsed   uint64 `json:"collapsed"`   // changes that a run under way took with it
+	Collapsed   uint64 `json:"collapsed"`   // changes that joined a queued or running run
 	Running     uint32 `json:"running"`
 	Queued      uint32 `json:"queued"`
-	Backoff     uint32 `json:"backoff"` // cells that rest after a failure
+	Backoff     uint32 `json:"backoff"` // cells that pause after a failure
 	// functions that have not returned long after their deadline
 	Stuck     uint32 `json:"stuck"`
 	Contended uint32 `json:"contended"` // cells whose runs keep losing conflicts
-	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
+	Unserved  uint32 `json:"unserved"`  // cells whose runs keep failing, mostly as unavailable
 
 	Refused uint64   `json:"refused,omitempty"` // run again, because an external service refused them
 	Outside *Outside `json:"outside,omitempty"` // the wait for that service; left out if there is none
 
-	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
+	Nodes []uint64 `json:"nodes,omitempty"` // nodes that run the observer, included in the figures
 	// Versions are those that these nodes have registered, lowest first.
 	Versions []ObserverVersion `json:"versions,omitempty"`
 	// live nodes without an answer, whose figures are missing
 	Silent []uint64 `json:"silent_nodes,omitempty"`
 
-	Rows []ObserverRow `json:"rows,omitempty"` // those worth a look, some dozens at most
+	Rows []ObserverRow `json:"rows,omitempty"` // rows worth a look, some dozens at most
 
 	Backfill *Backfill `json:"backfill,omitempty"` // the last one
 }
@@ -81,8 +81,8 @@ type ObserverVersion struct {
 // ObserverRow is a row whose observer runs for long, or again and again.
 type ObserverRow struct {
 	Row       pbjson.Bytes `json:"row"`
-	RunningMS uint64       `json:"running_ms,omitempty"` // how long its run has gone on
-	Overdue   bool         `json:"overdue,omitempty"`    // past its deadline, and given up
+	RunningMS uint64       `json:"running_ms,omitempty"` // how long the row's run has gone on
+	Overdue   bool         `json:"overdue,omitempty"`    // past its deadline, and abandoned
 	Retries   uint32       `json:"retries,omitempty"`    // consecutive runs that failed
 	Runs      uint32       `json:"runs,omitempty"`       // within ten seconds
 	// Cycle names the observers by which the row sets itself off, PauseMS is the pause between its runs.

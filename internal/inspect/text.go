@@ -88,7 +88,7 @@ func Ago(ts, now mvcc.Timestamp) string {
 	return Span(time.Duration(max(0, now.Millis()-ts.Millis())) * time.Millisecond)
 }
 
-// ValueWidth is the maximum length of a value in a table, in bytes.
+// ValueWidth is the maximum length of a value in a printed table, in bytes.
 const ValueWidth = 60
 
 // FirstLine cuts a panic's stack off its message.

@@ -15,7 +15,7 @@ import (
 // The verdicts.
 const (
 	whyUnknown      = "unknown_observer"    // never registered, or retired and gone
-	whyOtherTable   = "other_table"         // it observes another table
+	whyOtherTable   = "other_table"         // the observer observes another table
 	whyRetiring     = "retiring"            // on its way out of the catalogue
 	whyNeverWritten = "never_written"       // the observed cell has no version, and no lock
 	whyUncommitted  = "uncommitted"         // written, not committed yet
@@ -26,15 +26,15 @@ const (
 	whyPaused       = "paused"
 	whyUnlinked     = "unlinked"       // no process that the node knows has registered it
 	whyLocked       = "locked"         // by a live transaction, or by the commit of its own run
-	whyAbandoned    = "abandoned_lock" // by one that is decided, or whose time is over
-	whyRunning      = "running"        // its run has gone on for long
-	whyContended    = "contended"      // its runs keep losing conflicts, or something is unavailable
+	whyAbandoned    = "abandoned_lock" // by a transaction that is decided or expired
+	whyRunning      = "running"        // the row's run has gone on for long
+	whyContended    = "contended"      // the row's runs keep losing conflicts or being unavailable
 	whyOutside      = "outside"        // an external service has refused its observer's runs
-	whyRepeating    = "repeating"      // it runs again and again
+	whyRepeating    = "repeating"      // the row's runs repeat
 	whyFailing      = "failing"        // runs have failed, and more are to come
-	whyLimited      = "limited"        // as many as may run at once are running
+	whyLimited      = "limited"        // the maximum number of runs are running
 	whyWaiting      = "waiting"        // nothing is in the way
-	whyIntent       = "intent"         // weak: the notifying transaction is not settled here
+	whyIntent       = "intent"         // weak: the notifying transaction is unresolved here
 	whyNothing      = "nothing_waits"  // weak: a run leaves no trace
 )
 

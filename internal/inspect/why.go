@@ -21,17 +21,17 @@ import (
 // from JSON.
 type Why struct {
 	Verdict      string        `json:"verdict"`        // one of Verdicts; programs may rely on it
-	Sentence     string        `json:"sentence"`       // its times are the oracle's
+	Sentence     string        `json:"sentence"`       // times in it are the oracle's
 	Next         string        `json:"next,omitempty"` // what to do, with commands in backquotes
 	Table        string        `json:"table"`
 	Row          pbjson.Bytes  `json:"row"`
-	Now          uint64        `json:"now"`                // later than all that the row shows
+	Now          uint64        `json:"now"`                // a timestamp later than all in the row
 	Observer     *Observer     `json:"observer,omitempty"` // nil: the catalogue does not know the name
 	Change       *Change       `json:"change,omitempty"`   // the newest of the observed cell, deletions too
 	Run          *Change       `json:"run,omitempty"`      // the last; its start_ts is the acknowledgment (§2.4)
 	Effects      *Effects      `json:"effects,omitempty"`  // of Run; nil: no node remembers it
 	Notification *Notification `json:"notification,omitempty"`
-	Locks        []Obstacle    `json:"locks,omitempty"` // those that the run meets first, then intents
+	Locks        []Obstacle    `json:"locks,omitempty"` // those that the run meets, then intents
 
 	name   string
 	names  *Names
@@ -50,10 +50,10 @@ type Change struct {
 // Effects are the reads and writes of a run.
 type Effects struct {
 	Read      []TableColumn `json:"read"`
-	MoreRead  bool          `json:"more_read,omitempty"` // Read are the first columns
+	MoreRead  bool          `json:"more_read,omitempty"` // Read lacks further columns
 	Wrote     []TableColumn `json:"wrote"`
 	MoreWrote bool          `json:"more_wrote,omitempty"`
-	Cells     uint64        `json:"cells"`           // that were written
+	Cells     uint64        `json:"cells"`           // number of cells written
 	Batch     uint32        `json:"batch,omitempty"` // changes that the run handled together, if more than one
 }
 
@@ -170,7 +170,7 @@ func newChange(w *pb.Write) *Change {
 // ErrNoObserver is returned for names that are not in the catalogue.
 var ErrNoObserver = errors.New("no such observer")
 
-// NoObserver returns the error for such a name.
+// NoObserver returns the error for a name that is not in the catalogue. It wraps ErrNoObserver.
 func NoObserver(name string) error {
 	return coded.Errorf("", "%w: %s", ErrNoObserver, Printable(name))
 }
@@ -232,7 +232,7 @@ func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
 		return nil, err
 	}
 	w.rows, w.Now = len(some), uint64(now)
-	w.Run = newChange(NewestWrite(entries, wire.CellPB(ack))) // also of an observer that is gone
+	w.Run = newChange(NewestWrite(entries, wire.CellPB(ack))) // also if the observer is gone
 	if info != nil {
 		w.Observer = NewObserver(found, now)
 	}
@@ -254,7 +254,8 @@ func (w *Why) readEffects(ctx context.Context, client *txn.Client) {
 	if w.Observer == nil || w.Run == nil {
 		return
 	}
-	// An earlier build does not know the question, and a node may have forgotten: both say nothing.
+	// A node of an earlier build does not implement the request, and any node may have forgotten
+	// the run: the effects are then unknown.
 	answer, err := client.Admin().ObserverRun(ctx, &pb.ObserverRunRequest{Name: w.name, Row: []byte(w.Row)})
 	if err == nil && answer.GetRun().GetStartTs() == w.Run.StartTS {
 		w.Effects = newEffects(answer.Run)
