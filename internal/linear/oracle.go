@@ -33,7 +33,8 @@ var oracle = porcupine.Model{
 	},
 }
 
-// maxDecided limits the answers passed to Porcupine, whose memory grows with their square.
+// maxDecided limits the answers passed to Porcupine, whose memory grows with the square of their
+// number.
 const maxDecided = 2000
 
 // Oracle checks that timestamps strictly increase in real-time order, and that none was issued twice.

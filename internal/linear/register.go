@@ -123,7 +123,7 @@ func counting(ops []Op) ([]porcupine.Operation, error) {
 			end = math.MaxInt64
 		case op.Unknown && op.Kind == Write:
 			continue
-		case op.Unknown: // its Found counts in any case
+		case op.Unknown: // what the operation found counts in any case
 			op.Kind = Read
 		}
 		if _, known := writers[op.Found]; op.Kind != Write && op.Found != 0 && !known {
@@ -143,7 +143,7 @@ func decide(model porcupine.Model, ops []porcupine.Operation, limit time.Duratio
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return fmt.Errorf("%w: %d operations, %v", ErrUndecided, len(ops), limit)
+		return fmt.Errorf("%w: %d operations within %v", ErrUndecided, len(ops), limit)
 	}
 	return fmt.Errorf("%w: %d operations: %s", ErrNotLinearizable, len(ops), explain(ops, info))
 }
