@@ -28,7 +28,7 @@ type Process struct {
 	cluster *Cluster
 	cmd     *exec.Cmd     // nil: it was never started
 	ended   chan struct{} // closed when the process has ended
-	err     error         // how; after ended
+	err     error         // how the process ended; valid once ended is closed
 	ending  bool          // Kill or Terminate was called
 }
 
