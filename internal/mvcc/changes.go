@@ -79,7 +79,7 @@ func resolved(v View, r *ChangesRequest) (Timestamp, []LockInfo) {
 		if !r.wants(c) || !l.blocks(r.At) {
 			continue
 		}
-		below := max(l.StartTS, l.Above) // its commit timestamp will be greater
+		below := max(l.StartTS, l.Above) // the transaction's commit timestamp will be greater
 		if l.CommitTS != 0 {
 			below = l.CommitTS - 1
 		}

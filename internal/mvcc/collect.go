@@ -13,8 +13,8 @@ import (
 type CollectView interface {
 	View
 	// HistoryOf iterates over the records in H of the cells, which are in descending order: of each
-	// those with commit_ts ≥ TS, oldest first, up to and including the first above upTo. Deletions
-	// in flight are omitted; so may be records in flight.
+	// cell the records with commit_ts ≥ TS, oldest first, up to and including the first above upTo.
+	// Deletions in flight are omitted; so may be records in flight.
 	HistoryOf(cells []CellAt, upTo Timestamp) iter.Seq2[CellWrite, error]
 	Observers
 }
@@ -75,7 +75,8 @@ type collecting struct {
 	safepoint Timestamp
 	bytes     int
 	gone      map[CellAt]struct{} // entries of H that this step deletes
-	// of the cell in whose midst the step ended: nothing below it is left; 0 means in none
+	// floor is set if the step ended inside a cell: no record of that cell below floor is left. 0
+	// means that the step ended between cells.
 	floor Timestamp
 }
 
@@ -124,7 +125,7 @@ func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 // History. It returns the position from which a later step must continue, after the last complete
 // cell, or nil if all are complete.
 func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, err error) {
-	var prev CellWrite // the record before, about which the one after it decides
+	var prev CellWrite // the previous record, which is deleted or kept by the next one
 	have := false
 	for cw, err := range entries {
 		if err != nil {

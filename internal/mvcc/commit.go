@@ -20,8 +20,8 @@ func Commit(v View, r CommitRequest) (Result, []Mutation, error) {
 	}
 	res, list, err := commitAt(v, &r)
 	if err == nil && res.Status == StatusCommitted {
-		// A cell is committed at another timestamp than the one asked for: a transaction
-		// has one only.
+		// A cell is already committed at another timestamp than requested: all cells get that one,
+		// since a transaction has only one commit timestamp.
 		r.CommitTS = res.CommitTS
 		return commitAt(v, &r)
 	}
@@ -48,8 +48,8 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 		case locked && lock.reserved(r.StartTS):
 			res = Result{Status: StatusLocked, Locks: []LockInfo{met(c, lock)}}
 		default:
-			// No lock of ours: a copy of this request, or someone has resolved the cell,
-			// or never prewritten.
+			// No lock of this transaction: a copy of this request or another client has resolved
+			// the cell, or the cell was never prewritten.
 			res, err = outcome(v, c, r.StartTS)
 			if res.Status == StatusCommitted && res.CommitTS == r.CommitTS {
 				res = Result{}
@@ -75,7 +75,8 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write,
 	e *effects) (Result, error) {
 	if lock.Kind == KindLock {
-		// All that is in the cell is below start_ts: nobody else got in since.
+		// Every record of the cell is below start_ts: the lock has kept other transactions out
+		// since.
 		space[0] = Write{CommitTS: commitTS, StartTS: lock.StartTS, Kind: KindLock}
 		e.unlock(c)
 		e.locked(c, &space[0])
@@ -132,7 +133,8 @@ func ResolveLock(v View, r ResolveLockRequest) (Result, []Mutation, error) {
 	for _, c := range r.Cells {
 		lock, locked := v.Lock(c)
 		if !locked || !lock.heldBy(r.StartTS) {
-			// Resolved by someone else, or another transaction's lock by now: never by cell alone.
+			// The lock is resolved already, or is another transaction's by now: never resolve by
+			// the cell alone.
 			continue
 		}
 		if r.CommitTS == 0 {
@@ -156,7 +158,7 @@ func ResolveLock(v View, r ResolveLockRequest) (Result, []Mutation, error) {
 			return Result{}, nil, err
 		}
 		if there {
-			// The record keeps a late copy of the prewrite from bringing the intent back.
+			// The rollback record keeps a late copy of the prewrite from bringing the intent back.
 			e.dropIntent(c, r.StartTS)
 			e.rolledBack(c, r.StartTS)
 		}

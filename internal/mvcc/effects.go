@@ -6,9 +6,9 @@ type effects struct {
 	list []Mutation
 
 	clears bool       // acknowledgments clear their notifications: they are noted in acks
-	acks   []ack      // those that are committed
+	acks   []ack      // the committed acknowledgments
 	ended  []EndedRun // for Result
-	left   []Cell     // likewise, as is leftTS
+	left   []Cell     // for Result, as is leftTS
 	leftTS Timestamp
 }
 
@@ -96,7 +96,7 @@ func (e *effects) notify(v View, c Cell, ts, origin Timestamp) error {
 	}
 	now := old
 	now.changed(ts, origin)
-	// Commits reach the cell in any order where intents are concerned, and copies come late.
+	// Commits of intents reach the cell in any order, and copies of any commit may be late.
 	if ok && old.TS >= ts {
 		if now.Origins == old.Origins {
 			return nil

@@ -38,7 +38,7 @@ func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
 	for i := range writes {
 		w := &writes[i]
 		if w.Kind < KindPut || w.Kind > KindLock {
-			return fmt.Errorf("%w: kind %d", ErrInvalid, w.Kind)
+			return fmt.Errorf("%w: unknown kind of write %d", ErrInvalid, w.Kind)
 		}
 		if err := l.CheckCell(w.Cell); err != nil {
 			return err
@@ -65,7 +65,7 @@ func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
 // error that wraps ErrInvalid.
 func (l Limits) CheckCell(c Cell) error {
 	if c.Class > ClassAck {
-		return fmt.Errorf("%w: class %d", ErrInvalid, c.Class)
+		return fmt.Errorf("%w: unknown column class %d", ErrInvalid, c.Class)
 	}
 	if err := within("row", len(c.Row), l.Row); err != nil {
 		return err

@@ -198,7 +198,7 @@ func FailNotify(v View, r FailNotifyRequest) (Result, []Mutation, error) {
 	if err != nil || !there || n.TS != r.TS || foreign(v, r.Cell, r.Observer) {
 		return Result{}, nil, err
 	}
-	// Answers of two workers, or copies, may cross.
+	// Requests of two workers, or copies of one request, may arrive in any order.
 	stale := r.Attempts < n.Attempts || (r.Attempts == n.Attempts && n.ParkedTS != 0)
 	if stale && r.Attempts != 0 {
 		return Result{}, nil, nil

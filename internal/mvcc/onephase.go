@@ -57,8 +57,8 @@ func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 			return Result{Status: StatusRolledBack}, nil
 		}
 	}
-	// Own records have been looked for: what is left to say below the bound is how sure
-	// their absence is.
+	// The transaction has no record here. Below the bound the status states how certain it is that
+	// there never was one.
 	switch {
 	case r.StartTS < v.Safepoint():
 		return Result{Status: StatusUnknown}, nil

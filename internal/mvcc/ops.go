@@ -64,8 +64,9 @@ type Result struct {
 	Locks      []LockInfo // Locked, Live
 	ConflictAt Cell       // Conflict, NotifyOnly: the cell
 	// Ended are the runs of observers for which the operation has cleared notifications, found
-	// them gone, or left them. Left are the cells of those left because they are newer, or have
-	// an older origin, than the run; LeftTS is the latest timestamp among these.
+	// them gone, or left them. Left are the cells of notifications that were left because they are
+	// newer, or have an older origin, than the run. LeftTS is the latest timestamp of these
+	// notifications.
 	Ended  []EndedRun
 	Left   []Cell
 	LeftTS Timestamp
@@ -166,8 +167,8 @@ type ClearNotifyRequest struct {
 	Cell   Cell
 	UpTo   Timestamp
 	Origin Timestamp // of the run; 0: there was none
-	Ended  Timestamp // when it committed, or a later time; leaders remember it
-	// Observer, unless empty, is the one that has run: an entry of another one stays.
+	Ended  Timestamp // when the run committed, or a later time; leaders remember it
+	// Observer, unless empty, is the observer that has run: an entry of another observer stays.
 	Observer string
 }
 
@@ -233,17 +234,17 @@ type ScanRequest struct {
 	MaxBytes int // the page ends after the cell that reaches it; 0 means no limit
 	// Resume: start after this cell (in scan order) instead of at the span's edge.
 	Resume *Cell
-	// Records shows write records with their start timestamps: of each cell those in
-	// (Since, At], the newest first and deletes too; if Since is 0 only the newest, unless
-	// it is a delete. With ResumeTS the cell Resume is not done: its records below that
-	// commit timestamp are still to come.
+	// Records shows write records with their start timestamps: of each cell the records in (Since,
+	// At], the newest first and deletes too; if Since is 0 only the newest record, unless it is a
+	// delete. With ResumeTS the cell Resume is not done: its records below that commit timestamp
+	// are still to come.
 	Records  bool
 	Since    Timestamp
 	ResumeTS Timestamp
 	// KeysOnly leaves the values out. It and WrittenBefore are ignored if Since is not 0.
 	KeysOnly bool
 	// WrittenBefore, if not 0, omits the cells whose visible record has a commit timestamp at or
-	// above it; ScanResult.Oldest is the lowest of those.
+	// above it; ScanResult.Oldest is the lowest commit timestamp omitted.
 	WrittenBefore Timestamp
 }
 

@@ -2,11 +2,11 @@ package mvcc
 
 import "cmp"
 
-// This file says to which users' commits what is pending goes back (docs/adr/0042). The
-// origin of a user's transaction is its own commit. Whatever a run of an observer writes
-// has the least origin of the changes that the run was for, so that all that a commit has
-// set off, directly or not, is found as what has its timestamp or a lower one as origin.
-// An origin may be too low, which makes somebody wait longer, and never too high.
+// This file has the origins of pending work: the users' commits that caused it (docs/adr/0042). The
+// origin of a user's transaction is its own commit. Whatever a run of an observer writes has the
+// least origin of the changes that the run was for, so that all that a commit has set off, directly
+// or indirectly, has an origin at or below the commit's timestamp. An origin may be too low, which
+// only makes a wait longer, but never too high.
 
 // Origins are the origins of the changes that a notification stands for, in two halves: a run must
 // be able to remove the least one of those it has seen, else a cell that changes all the time would

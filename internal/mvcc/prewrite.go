@@ -29,8 +29,8 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		w := &writes[i]
 		lock, locked := v.Lock(w.Cell)
 		if locked && lock.heldBy(r.StartTS) {
-			// A copy of this request. The expiry stays: only a heartbeat of a living
-			// coordinator moves it.
+			// An earlier copy of this request has locked the cell. The expiry stays: only a
+			// heartbeat of a living coordinator moves it.
 			continue
 		}
 		res, err := admit(v, w.Cell, r.StartTS, lock, locked)
@@ -45,8 +45,8 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 			}
 			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
 		case StatusLocked:
-			// Go on: the caller can resolve all of them at once, and a conflict further
-			// on is the better answer.
+			// Continue: the caller can resolve all locks at once, and a conflict at a later cell
+			// takes precedence.
 			blocking = append(blocking, res.Locks...)
 		default:
 			return res, nil, nil

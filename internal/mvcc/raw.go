@@ -32,7 +32,7 @@ func RawWrite(v View, r RawWriteRequest) (Result, []Mutation, error) {
 		case KindDelete:
 			list[i].Delete = true
 		default:
-			return Result{}, nil, fmt.Errorf("%w: kind %d", ErrInvalid, w.Kind)
+			return Result{}, nil, fmt.Errorf("%w: unknown kind of raw write %d", ErrInvalid, w.Kind)
 		}
 	}
 	return Result{}, list, nil

@@ -27,7 +27,7 @@ func (c Cell) Compare(d Cell) int {
 // if the newest record started after us, and the walk ends at the first record that did
 // not.
 func ownRecord(v View, c Cell, start Timestamp, newest Write, ok bool) (Write, bool, error) {
-	// The newest record began before us: ours would have to lie above it.
+	// The newest record began before this transaction, whose own record would be above it.
 	if !ok || newest.StartTS < start {
 		return Write{}, false, nil
 	}
@@ -83,7 +83,8 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	if ok && conflicts(newest, start) {
 		return Result{Status: StatusConflict, CommitTS: newest.CommitTS, ConflictAt: c}, nil
 	}
-	// Somebody relied on what the cell was until that commit, which is after our start.
+	// A transaction that committed after our start locked the cell, and so relied on its contents
+	// up to that commit.
 	past, ok, err := v.PastLock(c, start)
 	switch {
 	case err != nil:
@@ -128,7 +129,7 @@ func outcome(v View, c Cell, start Timestamp) (Result, error) {
 	case rolledBack:
 		return Result{Status: StatusRolledBack}, nil
 	case start < v.Safepoint():
-		// Whatever there was may have been collected.
+		// A record of the transaction may have been collected.
 		return Result{Status: StatusUnknown}, nil
 	}
 	return Result{Status: StatusNotFound}, nil

@@ -30,7 +30,7 @@ func Restore(v View, r RestoreRequest, lim Limits) (Result, []Mutation, error) {
 		_, locked := v.Lock(rec.Cell)
 		switch {
 		case there && newest.StartTS == rec.StartTS && newest.CommitTS == rec.CommitTS && !locked:
-			continue // a copy of this request was here before
+			continue // an earlier copy of this request has written it
 		case there && newest.Kind == KindDelete && !locked:
 			return Result{Status: StatusMismatch, ConflictAt: rec.Cell, CommitTS: newest.CommitTS}, nil, nil
 		case there || locked:

@@ -35,7 +35,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 		case StatusNotFound:
 			e.rolledBack(c, r.StartTS)
 		case StatusRolledBack:
-			// A copy; the record is there.
+			// An earlier copy of this request has left the record.
 		default:
 			return res, nil, nil
 		}
@@ -88,8 +88,8 @@ func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error)
 	if err != nil || res.Status != StatusNotFound {
 		return res, nil, err
 	}
-	// Not found is not rolled back while the primary's prewrite may be under way. Below
-	// the bound it cannot be: it would be refused.
+	// "Not found" is not "rolled back" while the primary's prewrite may still arrive. Below the
+	// bound it cannot: the bound refuses it.
 	if r.StartTS >= v.Bound() && r.Now < r.MetExpiry && !r.WorkerDead {
 		return Result{Status: StatusLive}, nil, nil
 	}

@@ -7,11 +7,11 @@ type SurveyView interface {
 	// Newest and Cells are View's.
 	Newest(c Cell) (Write, bool, error)
 	Cells(s Span, reverse bool) iter.Seq2[CellWrite, error]
-	// History iterates H with rows in the span: cells in descending order, those before below only
+	// History iterates H with rows in the span: cells in descending order, only those before below
 	// (nil means all), and of each cell the oldest record first.
 	History(s Span, below *Cell) iter.Seq2[CellWrite, error]
-	// Keys iterates the keys of group K, R, N or M with rows in the span, in the group's own
-	// order, those after after only (nil means all).
+	// Keys iterates the keys of group K, R, N or M with rows in the span, in the group's own order,
+	// only those after after (nil means all).
 	Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error]
 	Observers
 }
@@ -20,7 +20,7 @@ type SurveyView interface {
 // entries, so that it stays valid whatever is written and deleted.
 type SurveyPlace struct {
 	stage stage
-	cell  *CellAt // the last one done with; nil: none. In the stage of H a survey goes down.
+	cell  *CellAt // the last completed cell; nil: none. In H cells are in descending order
 }
 
 // stage is the group that a survey is in. H comes before W: a delete goes when nothing is
@@ -64,7 +64,7 @@ type survey struct {
 	view    SurveyView
 	list    []Garbage
 	entries int
-	finds   int // how many may be found
+	finds   int // how many may still be found
 	left    int // how many entries may still be looked at
 }
 
@@ -107,7 +107,7 @@ func (s *survey) history(span Span, at *CellAt) (*CellAt, error) {
 		below = &at.Cell
 	}
 	var cell Cell
-	var records []Timestamp // of the cell: the oldest's and the next one's
+	var records []Timestamp // commit timestamps of the cell's two oldest records
 	n := 0
 	for cw, err := range s.view.History(span, below) {
 		if err != nil {

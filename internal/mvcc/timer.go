@@ -7,8 +7,8 @@ import (
 )
 
 // This file has the form of durable timers. A timer is a cell of a table of its own, in the
-// order of the times at which they are due; what notifies the timer's target deletes the
-// cell in the same transaction.
+// order of the times at which they are due; the transaction that notifies the timer's target also
+// deletes the cell.
 
 // TimerTable is the table of timers. It has no name, and exists from the beginning: its rows
 // are behind those of all users' tables.
@@ -67,7 +67,7 @@ func TimerOf(c Cell, value []byte) (t Timer, ok bool) {
 		return t, false
 	}
 	t.Due, t.After = int64(binary.BigEndian.Uint64([]byte(c.Row[dueAt:tableAt]))), int64(after)
-	// What a client has written by itself is no timer unless it is as Write makes it.
+	// A cell that a client has written itself is a timer only if it equals what Write returns.
 	written, _ := t.Write()
 	return t, written == c
 }

@@ -115,7 +115,7 @@ type Notify struct {
 	ParkedTS Timestamp // not zero: given up at that time, waits for a replay or a newer write
 	Replay   bool      // run once even if the ack is newer (back-fill)
 	Error    string    // the last failure, cut to 1 KiB
-	Origins  Origins   // which users' commits it goes back to
+	Origins  Origins   // the users' commits that caused the notification
 }
 
 // Intent is a weak notification that waits for its transaction's outcome.
@@ -185,7 +185,7 @@ type Observation struct {
 // Watch is an observer as its acknowledgments name it.
 type Watch struct {
 	Column string // the observed column, of the acknowledgment's table
-	Own    bool   // its notify entries are at its acknowledgment cells
+	Own    bool   // the observer's notify entries are at its acknowledgment cells
 }
 
 // NotifyCell returns the cell of the observer's notify entry, from its acknowledgment cell.

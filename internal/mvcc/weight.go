@@ -6,8 +6,8 @@ import "strings"
 // Clients cut transactions into messages by them before they send anything, so that a
 // tablet never refuses as too large what a message holds: not the prewrite, and not what
 // has to follow it, a commit or a rollback. Each is the sum of all effects that the
-// operation can have on the cell, as store and log count them. They are pure functions;
-// the tablet's tests hold them against what it really encodes.
+// operation can have on the cell, as store and log count them. They are pure functions; the
+// tablet's tests compare them with what it encodes.
 
 const (
 	// effectWeight bounds the overhead of an effect besides its key and the user's bytes in it:
