@@ -291,7 +291,7 @@ func cellIntent(e *mvcc.HistoryEntry) (mvcc.CellIntent, error) {
 // AllIntents returns all weak intents by cell, then start timestamp.
 func (m *MemView) AllIntents() (list []mvcc.CellIntent) {
 	for _, e := range m.groups[mvcc.GroupIntent] {
-		in, _ := cellIntent(e) // which has no errors
+		in, _ := cellIntent(e) // an intent yields no errors
 		list = append(list, in)
 	}
 	return list
