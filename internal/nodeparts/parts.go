@@ -32,13 +32,14 @@ type Parts struct {
 	SyncDelay time.Duration
 	// DuplicateHints has each hint of a dirty cell sent twice.
 	DuplicateHints bool
-	// Transport wraps the transport of the node's own DB and of its observers; remote
-	// clients' is left as it is.
+	// Transport wraps the transport of the node's own DB and of its observers; the transport of
+	// remote clients is not wrapped.
 	Transport func(txn.Transport) txn.Transport
 	// Oracle delivers each request of a tablet to the oracle: it calls ask, at once or later on any
 	// goroutine, or fail. It must not block.
 	Oracle func(ask func(), fail func(error))
-	// Versions are those that the node knows, as another build would; zero means this build's.
+	// Versions is the range of versions that the node supports, as another build would; zero means
+	// this build's range.
 	Versions version.Range
 	// Clock is the oracle's; nil means time.Now.
 	Clock func() time.Time
@@ -51,7 +52,7 @@ type Parts struct {
 	// Link carries messages to the other nodes; nil means the remoting, if the configuration asks
 	// for other nodes. The node closes it.
 	Link func(self peer.Self) (peer.Link, error)
-	// Members returns the list of the other nodes, given this one; nil means gossip, if the
+	// Members returns the list of the other nodes; self is this node; nil means gossip, if the
 	// configuration names other nodes.
 	Members func(self cluster.Member) (cluster.Members, error)
 	// Contact returns the transport for calls to other nodes, by their listen addresses, before
