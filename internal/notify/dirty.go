@@ -39,8 +39,8 @@ const (
 	// Collapsed means that a run for the cell is queued or running in this process and will
 	// see the change (§2.4, message collapsing).
 	Collapsed
-	// Deferred means that the cell's last run failed and its backoff is not over, or that it has
-	// changed within its observer's debounce and too many others have: offer it again later.
+	// Deferred means that the cell's last run failed and its backoff is not over, or that the cell,
+	// like too many others, has changed within its observer's debounce: offer it again later.
 	Deferred
 	// Refused means that the cell is not Held and this process has no run for it.
 	Refused
@@ -75,7 +75,7 @@ type Target struct {
 	// Debounce is the time for which a cell must be unchanged before its run. Until then scanners
 	// mostly leave it to the hints.
 	Debounce time.Duration
-	// Enough is the maximum number of cells that the dispatcher can use: those of all
+	// Enough is the maximum number of cells that the dispatcher can use: the cells of all
 	// concurrent runs and the candidates for the next runs. Scanners submit no more.
 	Enough int
 }
