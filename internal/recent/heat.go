@@ -218,7 +218,7 @@ func NewGrid(nodes [][]*wire.HeatColumn, table uint32) *Grid {
 			return
 		}
 		first, after := place(bounds, start(r)), place(bounds, end(r))
-		if bounds[after] != end(r) { // it ends inside that row
+		if bounds[after] != end(r) { // the range ends inside that row
 			after++
 		}
 		share := float64(after - first)

@@ -107,7 +107,7 @@ func between(before, after Figures, at time.Time, took time.Duration) *wire.Poin
 	names := slices.Sorted(maps.Keys(after.Observers))
 	for _, name := range names[:min(len(names), MaxObservers)] {
 		was, is := before.Observers[name], after.Observers[name]
-		if is.Runs < was.Runs { // its counters start at zero when the node links it again
+		if is.Runs < was.Runs { // the counters start at zero when the node links the observer again
 			was = ObserverFigures{}
 		}
 		point.Observers = append(point.Observers, &wire.ObserverPoint{
