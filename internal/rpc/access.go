@@ -203,7 +203,7 @@ func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
 			return c, c.checkRevoked(ctx, cfg)
 		}
 	}
-	return Caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
+	return Caller{}, status.Error(codes.Unauthenticated, "percolator: the client has no certificate")
 }
 
 // identity returns the name in the certificate or of the token; in plain text it returns the
@@ -265,7 +265,7 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 // reader's status check by one that rolls back only an expired transaction.
 func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	op := wire.OperationOf(req)
-	// admit has the better message
+	// admit refuses these with a better message
 	if op.Clients == wire.AccessNone || op.Clients == wire.AccessObserve && !c.works {
 		return nil
 	}
@@ -273,8 +273,8 @@ func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 		return e
 	}
 	// Readers check the status of a transaction whose lock they have encountered. That rolls
-	// back a lock that has expired by the oracle's time. Their claims that its worker is dead,
-	// or that its time has passed, must not be trusted: they could end others' transactions.
+	// back a lock that has expired by the oracle's time. A reader's claim that the worker is dead,
+	// or that the expiry has passed, must not be trusted: it could end other clients' transactions.
 	check := req.GetCheckTxnStatus()
 	if check != nil && !c.Role.Includes(certs.Writer) {
 		weaken(req, check)

@@ -17,7 +17,7 @@ const DefaultPort = "7800"
 // WithPort adds DefaultPort to a host that has no port.
 func WithPort(addr string) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil || strings.Contains(addr, "/") {
-		return addr // the latter is a gRPC target, such as dns:///host
+		return addr // with a slash it is a gRPC target, such as dns:///host
 	}
 	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
 }
@@ -69,7 +69,7 @@ func Diagnose(failure string) (futile bool, code error) {
 		return true, ErrHTTP1
 	case has("tls: first record does not look like a TLS handshake"):
 		return true, ErrPlainText
-	case has("remote error: tls: bad certificate"): // in TLS 1.3 it comes after the handshake
+	case has("remote error: tls: bad certificate"): // in TLS 1.3 the alert follows the handshake
 		return false, ErrRefusedCert
 	case has("error reading server preface") && !has("remote error: tls: "):
 		return false, ErrWantsTLS

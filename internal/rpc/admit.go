@@ -16,7 +16,7 @@ import (
 // check for nil.
 type admission struct {
 	incomplete bool   // a nested message is missing
-	forbidden  string // why it is for nodes only; empty if allowed
+	forbidden  string // why the request is for nodes only; empty if allowed
 	highest    uint32 // the greatest table id of a cell or span
 	works      bool   // Caller.works
 }
@@ -60,7 +60,8 @@ func (a *admission) request(req *pb.TabletRequest) {
 	}
 	access := op.Clients
 	if req.GetNotify().GetReplay() {
-		// It marks notify entries, which are at acknowledgments if the observer has its own.
+		// The request marks notify entries, which are at acknowledgments if the observer has
+		// entries of its own.
 		access = wire.AccessSettle
 	}
 	if s.HasCell {

@@ -125,7 +125,7 @@ func outcomeOf(err error) (outcome, why string) {
 		return "done", ""
 	}
 	if !errors.As(err, &refused) {
-		_ = errors.As(fromStatus(err), &refused) // what the gRPC server's handlers return
+		_ = errors.As(fromStatus(err), &refused) // the gRPC server's handlers return statuses
 	}
 	if refused != nil && (refused.Code == pb.Error_CODE_INVALID ||
 		refused.Code == pb.Error_CODE_PERMISSION || refused.Code == pb.Error_CODE_NO_TABLE) {

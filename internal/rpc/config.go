@@ -145,7 +145,8 @@ type ServerConfig struct {
 	// grants restrict clients to tables. Nil means no restriction.
 	Policy func() (*pb.Policy, time.Time)
 	// Revoked reports whether a certificate was revoked after its TLS handshake. The server closes
-	// such a connection at its next call or operation. Nil means no certificate is revoked.
+	// the connection of a revoked certificate at its next call or operation. Nil means no
+	// certificate is revoked.
 	Revoked func(*x509.Certificate) bool
 	// LeaderOf returns the address for clients of the node that leads a tablet; "" if this node
 	// leads it, or no leader is known. If it is nil, clients receive no addresses of leaders.

@@ -43,8 +43,8 @@ func (l conns) Accept() (net.Conn, error) {
 }
 
 // Limit applies the connection limits of a server with Guards to the listener: at most
-// cfg.MaxPending connections that have made no call, and cfg.MaxConnections that have. In
-// plain text one address may have at most half of the latter. Server.Serve does the same.
+// cfg.MaxPending connections that have made no call, and cfg.MaxConnections that have. In plain
+// text one address may have at most half of cfg.MaxConnections. Server.Serve does the same.
 func Limit(lis net.Listener, cfg ServerConfig) net.Listener {
 	cfg = cfg.withDefaults()
 	return conns{

@@ -58,7 +58,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	pending map[uint64]*call
-	err     error // why it ended, once broken
+	err     error // why the stream ended; valid once broken is closed
 }
 
 // call is one operation. Its state determines who owns the outcome: while it is queued, the

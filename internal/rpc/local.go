@@ -165,7 +165,7 @@ func (c localConn) Invoke(ctx context.Context, method string, req, resp any, _ .
 		proto.Merge(into.(proto.Message), req.(proto.Message))
 		return nil
 	}
-	// As authInterceptor and statusUnary.
+	// Check the call and convert its error as authInterceptor and statusUnary do.
 	check := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
 		defer recovered(c.s.cfg.Logger, method, &err)
 		return c.s.guard.Call(ctx, c.who, method, req, func() (any, error) { return handler(ctx, req) })

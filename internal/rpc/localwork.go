@@ -77,7 +77,7 @@ type workPipe struct {
 	responses chan *pb.WorkResponse
 	left      chan struct{} // closed when the worker sends nothing more
 	ended     chan struct{} // closed when the node has ended the session
-	err       error         // why; valid once ended is closed
+	err       error         // why the node has ended the session; valid once ended is closed
 }
 
 type nodeEnd struct{ *workPipe }
@@ -142,7 +142,7 @@ func (p workerEnd) Recv() (*pb.WorkResponse, error) {
 func (p workerEnd) CloseSend() error {
 	select {
 	case <-p.left:
-		return errors.New("rpc: the worker has left before")
+		return errors.New("rpc: the worker has already left")
 	default:
 		close(p.left)
 		return nil

@@ -146,7 +146,7 @@ func (o *performer) enlarge(ctx context.Context, t *task, room, needs int64) *pb
 	more := min(needs, o.memory.most-t.held)
 	if o.memory.take(ctx, more) != nil {
 		refusal := failed(pb.Error_CODE_OVERLOADED,
-			fmt.Sprintf("there is no memory for an answer of %d bytes now: come again", needs))
+			fmt.Sprintf("there is no memory for an answer of %d bytes now: try again", needs))
 		refusal.Error.RetryAfterMs = largeRetry
 		return refusal
 	}
@@ -180,7 +180,7 @@ func (s *service) do(ctx context.Context, who Caller,
 	if e := s.tables.check(ctx, table); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
-	// After the check, which finds OutcomesTable.
+	// After tables.check, which looks up the id of OutcomesTable.
 	if e := s.tables.refuseOutcomes(who, req); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}

@@ -101,7 +101,7 @@ func (r *rates) take(p *pb.Policy, identity string, req *pb.TabletRequest, now t
 	r.refused.Add(1)
 	return &pb.Error{
 		Code: pb.Error_CODE_OVERLOADED, RetryAfterMs: uint32(min(wait, maxCallPause).Milliseconds()) + 1,
-		Message: fmt.Sprintf("%q does more on this node than the policy's %s allows a second: come again later",
+		Message: fmt.Sprintf("%q does more on this node than the policy's %s allows a second: try again later",
 			identity, bound),
 	}
 }

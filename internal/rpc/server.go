@@ -206,7 +206,7 @@ func (s *service) CreateTable(ctx context.Context,
 		t, err = s.transport.CreateTable(ctx, req)
 	}
 	if err == nil {
-		s.tables.created(t.GetId()) // its first operations follow
+		s.tables.created(t.GetId()) // the client's first operations on the table follow
 	}
 	return &pb.CreateTableResponse{Table: t}, err
 }
@@ -258,7 +258,7 @@ func (s *service) Observers(ctx context.Context,
 // the name in the caller's certificate.
 func (s *service) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	// Its owner was set where the call was authorized.
+	// The subscription's owner was set where the call was authorized.
 	if req.Subscription != nil {
 		return s.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Subscription: req.Subscription})
 	}

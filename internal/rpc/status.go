@@ -107,7 +107,7 @@ func fromStatus(err error) error {
 			return coded.Mark(txn.Errorf("%w: %s", txn.ErrUnavailable, st.Message()), txn.ErrStarting)
 		}
 	}
-	// Without details it comes from gRPC, or from a server that is not a node.
+	// An error without details comes from gRPC, or from a server that is not a node.
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return &txn.ServerError{Code: pb.Error_CODE_PERMISSION, Message: st.Message()}

@@ -84,7 +84,7 @@ func (t *tableIDs) ask(ctx context.Context) error {
 	}
 	for _, table := range tables {
 		if table.GetName() == OutcomesTable && table.GetDroppedTs() == 0 {
-			t.outcomes.Store(table.GetId()) // before the bound, see outcomes.go
+			t.outcomes.Store(table.GetId()) // before the bound is raised, see outcomes.go
 		}
 	}
 	for _, table := range tables {

@@ -66,8 +66,8 @@ func (c unaryCalls) SplitTablet(ctx context.Context, table, row string) error {
 }
 
 // WorkerDead reports whether the process is known to be dead. It returns false if there is no
-// answer. Of remote clients, nodes track those that run observers: only such a client asks about
-// them, since a lock of another client is mostly not theirs.
+// answer. Of remote clients, nodes track only those that run observers, and only these ask about
+// each other: a lock that any other client encounters is mostly not of an observer's run.
 func (c unaryCalls) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
 	if worker.Node == 0 && !c.works {
 		return false

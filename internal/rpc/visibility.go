@@ -72,7 +72,7 @@ func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error
 		}
 		return g.grants.refuseTable(who, tables[at].Id, "CreateTable", needs), nil
 	case *pb.BackfillRequest:
-		needs := certs.Writer // it makes observers run again for every row, like a write
+		needs := certs.Writer // a back-fill makes observers run again for every row, like a write
 		if asksBackfill(r) {
 			needs = certs.Reader
 		}
