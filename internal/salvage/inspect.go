@@ -49,7 +49,7 @@ type Inspection struct {
 	// other node.
 	Starts      []uint64          `json:"starts"`
 	Heard       map[uint64]uint64 `json:"heard"`
-	Fingerprint string            `json:"fingerprint"` // changes with every start of the node
+	Fingerprint string            `json:"fingerprint"` // changes with each start and each log entry
 	Recovery    join.Recovery     `json:"recovery"`    // the last one of this directory
 	Replicas    []Replica         `json:"replicas"`
 	Highest     uint64            `json:"highest_ts"`     // of all timestamps in the store

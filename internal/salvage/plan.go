@@ -25,7 +25,7 @@ import (
 // Actions of a plan on a tablet.
 const (
 	Keep    = "keep"    // the surviving nodes have its quorum
-	Recover = "recover" // one replica survives as the only one
+	Recover = "recover" // one replica survives, as the tablet's only one
 	Create  = "create"  // no replica remains: an empty one is created
 )
 
