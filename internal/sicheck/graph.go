@@ -86,7 +86,7 @@ func (c *checker) addReads(g *graph, unread map[string][]int) {
 			order := c.orders[op.Key]
 			n := len(op.List)
 			for n > 0 && c.writers[version{op.Key, order[n-1]}] == t {
-				n-- // its own appends
+				n-- // skip the appends of the reading transaction itself
 			}
 			if n > 0 {
 				g.add(commit(c.writers[version{op.Key, order[n-1]}]), begin(t), "WR "+op.Key)
