@@ -42,7 +42,7 @@ func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 	t := &Client{c: c, rng: rng, worker: mvcc.Worker{Incarnation: 1<<40 + uint64(number)}}
 	t.at.Store(int64(number))
 	cfg := txn.Config{LockTTL: lockTTL, Logger: c.logger("client", number)}
-	if number%3 == 1 { // these soon abandon commits with an unknown outcome
+	if number%3 == 1 { // a third of the clients soon abandon commits with an unknown outcome
 		cfg.SettleTimeout = 100 * time.Millisecond
 	}
 	t.client = txn.NewClient(t, cfg)

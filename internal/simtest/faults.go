@@ -18,7 +18,7 @@ const (
 	CrashAll  Kind = "crash all"
 	Restart   Kind = "restart" // an orderly stop and start
 	Isolate   Kind = "isolate" // a node is partitioned from all other nodes, not from clients
-	// likewise the leader of a tablet
+	// the leader of a tablet is partitioned from all other nodes, not from clients
 	Depose Kind = "depose"
 	// the leader of a tablet neither receives nor sends Raft messages, and its Raft clock stops,
 	// so that it still considers itself the leader, and can get timestamps

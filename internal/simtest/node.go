@@ -25,7 +25,7 @@ type machine struct {
 	c       *Cluster
 	index   int
 	store   atomic.Pointer[store.Store]
-	crashes atomic.Uint64 // and stops so far
+	crashes atomic.Uint64 // number of crashes and stops so far
 	skew    time.Duration // of its clock
 	speed   float64       // of the clock that times its promises; 1 is that of the simulation
 
@@ -42,7 +42,7 @@ type life struct {
 	transport txn.Transport             // the node's own; set before node
 	ctx       context.Context           // ends with the process
 	kill      context.CancelFunc
-	unplugged atomic.Bool   // it dies by a power loss
+	unplugged atomic.Bool   // the process dies by a power loss
 	gone      chan struct{} // closed when all its goroutines have ended
 }
 

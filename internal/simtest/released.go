@@ -80,7 +80,7 @@ func (c *Cluster) meetLocks(ctx context.Context) error {
 	}
 	for _, t := range tables {
 		if observed[t.Id] {
-			continue // left to the scanners, which this checks
+			continue // left to the scanners, whose work released checks
 		}
 		for e, err := range client.WalkColumn(ctx, mvcc.GroupLock,
 			mvcc.ObservedColumn{Table: mvcc.TableID(t.Id)}) {

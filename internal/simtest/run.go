@@ -100,7 +100,7 @@ func Run(o Options) (r Report) {
 	o = o.withDefaults()
 	s := &simulation{o: o, counting: workload.Counting{Rows: 60, Shards: 4, Twin: true}}
 	s.counting.Inside = linger(o.Seed, 3*time.Second)
-	if s.chosen("effects") { // which waits for all observers
+	if s.chosen("effects") { // this workload waits for all observers
 		s.counting.Inside = linger(o.Seed, 20*time.Millisecond)
 	}
 	if o.Seed%2 == 1 {
