@@ -82,7 +82,7 @@ func (b *Book) Traces(req *pb.TabletRequest, effects []mvcc.Mutation) (out []*wi
 	}
 	sent := req.GetTrace()
 	if _, ok := Parse(sent); !ok {
-		// Another transaction rolls the locks forward.
+		// Another transaction may roll the locks forward: use the span of the locks' transaction.
 		c, ok := b.Of(mvcc.Timestamp(req.GetResolveLock().GetStartTs()))
 		if !ok {
 			return nil

@@ -44,13 +44,13 @@ func (c Context) span() trace.SpanContext {
 type Tracer struct {
 	tracer trace.Tracer
 	// below is the sampling threshold: the tracer requests a root only if a random number is
-	// below it. The SDK's sampler would cost a read a tenth of its time, even if it is not
+	// below it. The SDK's sampler would cost a read a tenth of its time, even if the read is not
 	// sampled.
 	below uint64
 	limit *rate.Limiter // of roots; nil: unlimited
 }
 
-// New returns a Tracer that uses the provider, or nil if it is nil.
+// New returns a Tracer that uses the provider, or nil if the provider is nil.
 func New(provider trace.TracerProvider) *Tracer {
 	if provider == nil {
 		return nil
