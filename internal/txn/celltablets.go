@@ -154,7 +154,7 @@ func (r *router) mutatePart(
 	switch v {
 	case answered:
 		if resp.GetMutation() == nil {
-			return Errorf("%w: unexpected answer from the tablet", ErrUnavailable)
+			return Errorf("%w: unexpected answer to a mutation from the tablet", ErrUnavailable)
 		}
 		if check != nil {
 			return check(resp.GetMutation())
@@ -203,7 +203,7 @@ func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.
 			return Errorf("%w: unexpected status of notify: %v", ErrUnavailable, res.Status)
 		case as.Replay:
 			cell := wire.Cell(res.ConflictAt)
-			return Errorf("%w: row %q column %q: no observer observes it", ErrNotifyOnly, cell.Row,
+			return Errorf("%w: no observer observes row %q column %q", ErrNotifyOnly, cell.Row,
 				cell.Column)
 		}
 		return notifyOnly(res)

@@ -27,7 +27,7 @@ const (
 	resolveEvery = 200 * time.Millisecond
 	// lockPatience is how far locks may hold a range back before a feed checks their transactions.
 	lockPatience = 100 * time.Millisecond
-	// changesPage is the size of a page of changes, in bytes.
+	// changesPage is the size at which a page of changes ends, in bytes.
 	changesPage = 256 << 10
 	// holdStep is the distance by which a feed's hold on history advances.
 	holdStep = time.Second
@@ -72,7 +72,7 @@ type feedRange struct {
 	span    mvcc.Span
 	columns []string
 	since   mvcc.Timestamp // position of the next request
-	after   *pb.Cell       // likewise, within the changes at since+1
+	after   *pb.Cell       // the same position within the changes at since+1
 	rounds  int            // attempts to resolve locks since the range last advanced
 	idle    int            // requests since the last that returned a change
 
@@ -219,7 +219,7 @@ func (f *feed) ask(ctx context.Context, r *feedRange, wait time.Duration) (*pb.T
 	}
 	d, err := f.c.router.locate(ctx, wire.Position{Table: r.span.Table, Row: r.span.Start})
 	if err != nil {
-		return nil, nil, refused, err // it has retried
+		return nil, nil, refused, err // final: locate has retried
 	}
 	clip, _ := wire.Clip(d, r.span)
 	req := &pb.ChangesRequest{
@@ -368,12 +368,12 @@ func (f *feed) turn(ctx context.Context, r *feedRange) (verdict, error) {
 	case resp.Status == pb.Status_STATUS_TOO_OLD:
 		return refused, tooOld(r.since)
 	case resp.Status != pb.Status_STATUS_OK:
-		return refused, Errorf("%w: changes answered with %v", ErrUnavailable, resp.Status)
+		return refused, Errorf("%w: a request for changes was answered with %v", ErrUnavailable, resp.Status)
 	case from == 0:
 		return askLater, errNotRecorded
 	case from > r.since:
 		if err := f.catchUp(ctx, r, from); err != nil {
-			return refused, err // it has retried
+			return refused, err // final: catchUp has retried
 		}
 		return answered, nil
 	}
@@ -440,7 +440,7 @@ func (f *feed) resolveOld(ctx context.Context, r *feedRange, resp *pb.ChangesRes
 	if permanent(err) {
 		return err
 	}
-	return nil // repeated with the next answer
+	return nil // other errors: the next answer repeats the attempt
 }
 
 // tooOld is the error of a position whose changes are no longer complete in the history.

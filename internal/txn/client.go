@@ -162,7 +162,7 @@ func (c *Client) Run(ctx context.Context, o Options,
 func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	var wait backoff
-	renamed := false // a table was looked up again
+	renamed := false // a table's name was looked up again
 	for runs := 1; ; runs++ {
 		ts, again, err := c.runOnce(ctx, o, span, fn)
 		if !again {

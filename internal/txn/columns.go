@@ -17,7 +17,7 @@ const maxEffects = 16
 // that were notified, except by NotifyAfter.
 type Effects struct {
 	Read, Wrote ColumnList
-	Cells       int // that were written
+	Cells       int // number of cells written
 }
 
 // ColumnList has the first columns in their order. Column "" stands for all columns, of a scan.

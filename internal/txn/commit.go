@@ -117,11 +117,11 @@ func (t *Txn) sortWrites() {
 // written with its write record"). Entries are idempotent, and a superfluous one only causes
 // another run, so nothing is ever undone.
 func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
-	// Not the start timestamp: a run that began after it, but before the change that this
-	// notification is about had committed, would clear the entry without having seen the
-	// change.
+	// The entries get a new timestamp, not the start timestamp: a run that began after the start
+	// timestamp, but before the change behind this notification was committed, would clear the
+	// entry without having seen the change.
 	if len(t.validations) > 0 {
-		if _, err := t.start(ctx); err != nil { // nothing was read
+		if _, err := t.start(ctx); err != nil { // without a read there is no start timestamp yet
 			return 0, err
 		}
 	}
@@ -162,7 +162,7 @@ func refusal(res *pb.MutationResult) error {
 	return nil
 }
 
-var errRolledBack = Errorf("%w: rolled back by another client", ErrConflict)
+var errRolledBack = Errorf("%w: another client has rolled this transaction back", ErrConflict)
 
 // notifyOnly returns the error that names the cell of the wrong kind.
 func notifyOnly(res *pb.MutationResult) error {
@@ -188,7 +188,7 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 
 // errFenced means that the reply to a commit was lost and the transaction has since been
 // rolled back. It did not commit, so it counts as a conflict.
-var errFenced = Errorf("%w: the reply was lost, and the transaction is rolled back",
+var errFenced = Errorf("%w: the reply to the commit was lost, and this transaction is rolled back",
 	ErrConflict)
 
 // rollbackRequest rolls startTS back at the cells and intents of one tablet.

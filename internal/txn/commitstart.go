@@ -12,8 +12,8 @@ import (
 // spare one (docs/adr/0061).
 type commitStart struct {
 	at    mvcc.Timestamp // 0: none yet
-	blind bool           // it is not that of a snapshot: the transaction has read nothing
-	spare bool           // it is a spare one
+	blind bool           // at is not a snapshot's: the transaction has read nothing
+	spare bool           // at is a spare timestamp
 }
 
 // begin sets the start timestamp before anything is sent. That of a transaction without reads is

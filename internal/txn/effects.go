@@ -135,7 +135,7 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 		return 1
 	})
 	for _, a := range waiting {
-		// It may have been split since.
+		// The tablet may have been split since.
 		for at, more := a.at, true; more; {
 			last, err := w.askUntilDone(ctx, at, before)
 			if err != nil {

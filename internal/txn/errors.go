@@ -36,9 +36,10 @@ var (
 	ErrPermission     = NewError("permission denied")
 )
 
-// ErrDiskFull is the ErrUnavailable of a node that refuses writes because disk space is low.
-// The transaction did not commit.
-var ErrDiskFull = Errorf("%w: too little disk space", ErrUnavailable)
+// ErrDiskFull is the ErrUnavailable of a node that refuses writes for lack of disk space, or of
+// inodes, file descriptors or memory maps; the text names which. The transaction did not commit.
+var ErrDiskFull = Errorf("%w: the node lacks disk space or another resource for files",
+	ErrUnavailable)
 
 // ErrRestoring is the ErrUnavailable of a table whose restore has not ended.
 var ErrRestoring = NewError("the table is being restored")

@@ -36,7 +36,7 @@ type heartbeat struct {
 	// lock prewrites the primary; nil if it is prewritten with the rest.
 	lock    func(context.Context) error
 	last    time.Time // of the prewrite or the last heartbeat's end; guarded by heartbeats.mu
-	beating bool      // one is being sent; likewise
+	beating bool      // a heartbeat is being sent; guarded by heartbeats.mu
 }
 
 // add registers a commit before its first prewrite.

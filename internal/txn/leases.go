@@ -164,7 +164,7 @@ func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration 
 	l.oldest(mvcc.Timestamp(r.Bound))
 	pause := max(time.Duration(r.TtlMs)*time.Millisecond/3, time.Millisecond)
 	l.held, l.renewAt = oldest, time.Now().Add(pause)
-	return min(pause, max(l.after, time.Millisecond)) // soon enough to release it
+	return min(pause, max(l.after, time.Millisecond)) // soon enough to release the lease
 }
 
 // release ends the lease if one is held.
@@ -175,6 +175,6 @@ func (l *leases) release(ctx context.Context) {
 	l.held = 0
 	ctx, cancel := context.WithTimeout(ctx, leaseEnd)
 	defer cancel()
-	// If it fails the lease expires.
+	// If the request fails, the lease expires by itself.
 	_, _ = l.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Holder: l.holder, Token: l.token})
 }

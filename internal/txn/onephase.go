@@ -57,7 +57,7 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	c := o.t.c
 	var wait retryPolicy
 	var msg onePhaseMessage
-	sent, open := false, false // a copy may have been delivered; and may still commit
+	sent, open := false, false // a copy may have been delivered; a copy may still commit
 	giveUp := func(err error) (mvcc.Timestamp, error) {
 		if open {
 			err = givenUp(err)
@@ -116,7 +116,8 @@ func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
 		// Two phases with this start timestamp could meet a late copy of the one-phase
 		// commit, and the two would get different commit timestamps. Another run gets
 		// another start timestamp.
-		return Errorf("%w: its tablet was split", ErrConflict)
+		return Errorf("%w: the tablet of this transaction's cells was split during its commit",
+			ErrConflict)
 	}
 	return errManyTablets
 }
@@ -140,7 +141,7 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 			return 0, true, nil
 		}
 		return 0, false, givenUp(err)
-	case pb.Status_STATUS_NOTIFY_ONLY: // checked before the transaction's own record
+	case pb.Status_STATUS_NOTIFY_ONLY: // the tablet checks this before the transaction's own record
 		if open {
 			return 0, false, givenUp(notifyOnly(res))
 		}

@@ -243,7 +243,7 @@ func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
 	// never accepts a lower timestamp, so that at least its own transactions stay in order.
 	if first <= floor {
 		o.refused.Add(1)
-		return Errorf("%w: the oracle granted %d after %d", ErrUnavailable, first, floor)
+		return Errorf("%w: the oracle granted timestamp %d after %d", ErrUnavailable, first, floor)
 	}
 	o.received.Add(uint64(last - first + 1))
 	for {

@@ -116,7 +116,7 @@ func (p *pattern) add(column string, points int) {
 // prefetchLog records one transaction's reads by row. Its reader's mu guards it.
 type prefetchLog struct {
 	rows []tracedRow
-	room [1]tracedRow // for the first
+	room [1]tracedRow // space for the first row
 }
 
 type tracedRow struct {

@@ -100,8 +100,8 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 	rounds int) (again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
-		// Also after "committed": a late copy of this message found the outcome of an earlier
-		// one.
+		// Set also after "committed": this copy of the message has found the outcome of an earlier
+		// copy.
 		p.held.Store(true)
 		return false, nil
 	case pb.Status_STATUS_LOCKED:

@@ -142,7 +142,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 		case mvcc.StatusTooOld:
 			return ErrSnapshotTooOld
 		default:
-			return Errorf("%w: read answered with status %d", ErrUnavailable,
+			return Errorf("%w: a read was answered with status %d", ErrUnavailable,
 				b.results[i].Status)
 		}
 	}

@@ -101,7 +101,7 @@ func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
 		if cell := wire.Cell(e.Cell); cell.Row == row && e.GetNotify().GetParkedTs() != 0 {
 			return o.Replay(ctx, 0, []mvcc.Cell{cell})
 		}
-		break // it would be the first
+		break // the row's notification would be the first
 	}
 	return Invalid("observer %q has no parked notification for row %q: it has run since, or the row has "+
 		"changed", observer, row)

@@ -64,7 +64,7 @@ type resolution struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	live    bool  // set before done is closed
-	err     error // likewise
+	err     error // set before done is closed
 }
 
 func newResolver(cfg *Config, router *router, oracle *oracle, work *background.Group,
@@ -279,7 +279,7 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 var errContradicted = NewError("a cell contradicts the decision of its primary")
 
 // applied returns an error unless the answer to a message that applies a decision, a Rollback or
-// a ResolveLock, is OK. After any other answer locks remain.
+// a ResolveLock, is OK. After any other answer locks may remain.
 func applied(res *pb.MutationResult) error {
 	switch res.Status {
 	case pb.Status_STATUS_OK:
@@ -379,7 +379,7 @@ func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds 
 }
 
 // undecided is the error of a commit that ends although a copy of the message that decides it
-// may still be in flight. It is settled before Commit returns.
+// may still be in flight. Commit tries to settle it before it returns.
 type undecided struct {
 	cause  error // reason for ErrCommitUnknown if settling fails
 	fenced error // error of Commit after a rollback

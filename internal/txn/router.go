@@ -149,14 +149,14 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 		if errors.Is(err, ErrNotSent) {
 			return nil, askLater, Errorf("%w: %w", ErrUnavailable, err)
 		}
-		return nil, unknown, Errorf("%w: reply lost: %w", ErrUnavailable, err)
+		return nil, unknown, Errorf("%w: no reply to an operation: %w", ErrUnavailable, err)
 	}
 	if resp.Error == nil {
 		// A tablet answers Status even if the sender assumes a wrong range.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
 			r.wrongTablet.Add(1)
 			r.tablets.Heal(d, []*pb.TabletDescriptor{now})
-			return nil, wrongTablet, Errorf("%w: the tablet has changed", ErrUnavailable)
+			return nil, wrongTablet, Errorf("%w: the tablet's epoch has changed", ErrUnavailable)
 		}
 		return resp, answered, nil
 	}
@@ -271,7 +271,7 @@ func (r *router) mutate(ctx context.Context, p wire.Position,
 		return nil, err
 	}
 	if resp.GetMutation() == nil {
-		return nil, Errorf("%w: unexpected answer from the tablet", ErrUnavailable)
+		return nil, Errorf("%w: unexpected answer to a mutation from the tablet", ErrUnavailable)
 	}
 	return resp.GetMutation(), nil
 }

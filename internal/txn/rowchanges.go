@@ -14,7 +14,8 @@ const maxRowChanges = 4 << 20
 
 // rowChanges passes on the changes of a range in (r.since, to], row by row, those of a row in the
 // order of their commits. A scan of records yields each cell's newest record first, so a row is
-// gathered and sorted; one with too many changes is read again in parts of the time.
+// gathered and sorted; a row with too many changes is read again, one part of the time after the
+// other.
 type rowChanges struct {
 	f    *feed
 	r    *feedRange
@@ -27,7 +28,7 @@ type rowChanges struct {
 type row struct {
 	changes         []*pb.ReadCell
 	size            int
-	skipped         bool // too large: nothing is kept
+	skipped         bool // too large: only the first change is kept
 	oldest, greater mvcc.Timestamp
 }
 

@@ -131,7 +131,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 	case pb.Status_STATUS_TOO_OLD:
 		return nil, ErrSnapshotTooOld
 	default:
-		return nil, Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
+		return nil, Errorf("%w: a scan was answered with %v", ErrUnavailable, page.GetStatus())
 	}
 	s.rounds = 0
 	s.leftOut(mvcc.Timestamp(page.OldestTs))
@@ -143,7 +143,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 		return page.Cells, nil
 	}
 	if !s.after(page) {
-		err := Errorf("%w: a scan page without progress", ErrUnavailable)
+		err := Errorf("%w: the tablet answered a scan with a page without progress", ErrUnavailable)
 		return nil, s.wait.again(ctx, &s.c.cfg, askLater, err)
 	}
 	s.wait = retryPolicy{}
@@ -367,7 +367,7 @@ func (m *merge) emit(c mvcc.ReadCell) bool {
 		m.row = c.Cell.Row
 	}
 	if m.pages.keysOnly {
-		c.Value = nil // a buffered write's, or of a node that knows no scans of keys
+		c.Value = nil // from a buffered write, or from a node without scans of keys
 		return m.yield(c, nil)
 	}
 	// Copy: the user may change the value, and its message or buffer may be read again.

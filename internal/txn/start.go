@@ -105,7 +105,7 @@ func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatc
 	span.Number("percolator.cells", uint64(len(b.cells)))
 	b.opens = at == 0
 	err := r.readAll(ctx, at, b)
-	if b.opens { // the read failed before it obtained one
+	if b.opens { // the read failed before it obtained a timestamp
 		r.opened(0)
 	}
 	endSpan(span, err)

@@ -300,7 +300,7 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		case unknown:
 			return decision{}, lost(err)
 		}
-		// Not applied, like every attempt before it, so it is safe to send it again.
+		// Neither this attempt nor an earlier one was applied, so it is safe to send again.
 		sent = sent || !errors.Is(err, ErrNotSent)
 		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
 			return giveUp(err)
@@ -390,8 +390,8 @@ func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, er
 	if !p.held.Load() {
 		return 0, cause
 	}
-	// Nothing was sent that could commit it. The caller waits, for a bounded time, for the
-	// primary's rollback only so that its next run can resolve the locks of this one at once.
+	// Nothing was sent that could commit the transaction. The caller waits, for a bounded time, for
+	// the primary's rollback only so that its next run can resolve the locks of this one at once.
 	// If the rollback fails the locks expire.
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
