@@ -58,7 +58,7 @@ func (s *Spares) Take(now time.Time) (ts mvcc.Timestamp, ok bool) {
 		s.free = s.free[:last]
 		return newest.ts, true
 	}
-	s.free = s.free[:0] // the others are older
+	s.free = s.free[:0] // all other spares are older
 	return 0, false
 }
 
