@@ -15,7 +15,7 @@ import (
 
 const (
 	// beat is the pause after which the worker sends an empty message, and silence the time without
-	// a message after which the node counts as unreachable. They are those of the nodes.
+	// a message after which the node counts as unreachable. Nodes use the same values.
 	beat    = 200 * time.Millisecond
 	silence = 800 * time.Millisecond
 	// welcomeTimeout bounds the wait for a node's first settings: it may have to enter the
@@ -65,11 +65,11 @@ func (w *worker) session(addr string) (served bool, err error) {
 	defer func() {
 		cancel()
 		sending.Wait()
-		_ = stream.Close() // it only reports what has broken
+		_ = stream.Close() // its error only repeats why the stream broke
 		close(s.closed)
 		w.lost(s)
 		if held := w.hold(context.WithoutCancel(ctx)); held != nil {
-			w.cfg.Client.Logger.Debug("worker: the observers could not be held", "error", held)
+			w.cfg.Client.Logger.Debug("worker: the queued runs could not be dropped", "error", held)
 		}
 	}()
 	welcome, err := stream.Recv()
@@ -247,7 +247,7 @@ func (w *worker) findTraces(ctx context.Context, items []notify.Dirty) {
 			continue
 		}
 		if err := w.findTrace(ctx, items[i].Cell); err != nil {
-			return // their runs begin traces of their own
+			return // the runs begin traces of their own
 		}
 	}
 }

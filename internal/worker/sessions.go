@@ -79,7 +79,7 @@ func (w *worker) serve(ctx context.Context) error {
 			if err != nil && len(w.open()) == 0 {
 				return err
 			}
-			if t := tries[e.addr]; e.served || t.pause == 0 && !errors.Is(e.err, errAlias) { // once
+			if t := tries[e.addr]; e.served || t.pause == 0 && !errors.Is(e.err, errAlias) { // once per address
 				w.cfg.Client.Logger.Warn("worker: no session with a node; it is tried again", "address", e.addr,
 					"error", e.err)
 			}
@@ -134,7 +134,8 @@ func (w *worker) refusal(err error, patient bool) error {
 	return nil
 }
 
-// look returns the addresses of the transport and those of the nodes that are alive, or known if none answers.
+// look returns the addresses of the transport and those of the nodes that are alive, or known if
+// none answers or Config.Alone is set.
 func (w *worker) look(ctx context.Context, known []string) []string {
 	if w.cfg.Alone {
 		return known
@@ -180,7 +181,7 @@ func (w *worker) opened(s *session) bool {
 	return true
 }
 
-// lost removes the session. If it has scanned, another one does from now on.
+// lost removes the session. If it has scanned, another session scans from now on.
 func (w *worker) lost(s *session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

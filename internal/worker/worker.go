@@ -90,7 +90,7 @@ type worker struct {
 	dispatcher *observer.Dispatcher
 	traces     *tracing.Book // nil: runs are not traced
 
-	suspect  atomic.Uint64 // timestamp up to which another process may have run changes
+	suspect  atomic.Uint64 // a process may have died of running a change up to this timestamp
 	versions atomic.Bool   // acknowledgments may have versions
 	ready    sync.Once
 
@@ -111,7 +111,7 @@ func (w *worker) start(ctx context.Context, registry *percolator.Registry) error
 	if err := w.createTables(ctx, registry); err != nil {
 		return fmt.Errorf("worker: create tables: %w", err)
 	}
-	// The previous process may have died of its last run.
+	// The previous process may have died of its last run, so all changes up to now are suspect.
 	if _, err := w.client.Timestamp(ctx); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func named(name string) func(percolator.TableSpec) bool {
 	return func(t percolator.TableSpec) bool { return t.Name == name }
 }
 
-// suspectUntil raises the timestamp up to which another process may have run changes.
+// suspectUntil raises suspect to ts, unless it is higher already.
 func (w *worker) suspectUntil(ts uint64) {
 	for before := w.suspect.Load(); before < ts; before = w.suspect.Load() {
 		if w.suspect.CompareAndSwap(before, ts) {
