@@ -10,7 +10,7 @@ import (
 // them once meta has answered, except runLiveness, which starts before the replicas; Drain stops
 // them before the parts that they use.
 type background struct {
-	ctx    context.Context // of all of them
+	ctx    context.Context // of all goroutines
 	cancel context.CancelFunc
 	runs   sync.WaitGroup
 }

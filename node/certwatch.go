@@ -62,8 +62,8 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 	return out
 }
 
-// revoked returns this node's revocation list for doctor, which reports nodes with another one; nil
-// in plain text.
+// revoked returns this node's revocation list for doctor, which reports nodes whose lists differ;
+// nil in plain text.
 func (c certificates) revoked() *pb.RevokedStatus {
 	if c.files == nil {
 		return nil

@@ -84,7 +84,7 @@ func (c *changes) compareMembers(ctx context.Context) {
 	for id, m := range now {
 		before, known := c.alive[id]
 		came = came || !known
-		// Restarted between two checks: the previous process has ended too.
+		// The node has restarted between two checks, so its previous process has ended.
 		if known && before.Incarnation != m.Incarnation {
 			c.gone(before)
 		}
@@ -94,9 +94,9 @@ func (c *changes) compareMembers(ctx context.Context) {
 			c.gone(m)
 		}
 	}
-	first := c.alive == nil // observers.start applies the catalogue itself
+	first := c.alive == nil // Host.Start applies the catalogue itself
 	if c.term != 0 && (came || len(now) != len(c.alive)) {
-		// A dead node may have announced its change to some tablets only.
+		// A dead node may have announced its change of the catalogue to some tablets only.
 		c.observers.CheckTablets()
 	}
 	c.alive = now

@@ -31,8 +31,8 @@ type failures struct {
 }
 
 const (
-	// maxReopens is the number of recent panics of a tablet that each reopen it at once. A further
-	// panic reopens it after a pause.
+	// maxReopens is the number of recent panics of a tablet after each of which it is reopened at
+	// once. After a further panic it is reopened after a pause.
 	maxReopens = 3
 	// reopenPause is the first pause, maxReopenPause the longest.
 	reopenPause    = time.Minute

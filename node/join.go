@@ -172,7 +172,8 @@ func (n *Node) join(ctx context.Context) error {
 		contact: n.parts.Contact, noGossip: n.parts.Members != nil, http: n.HTTPAddr(),
 		clock: n.parts.Clock, gate: n.gate,
 		waiting: func(why string) { n.waiting.Store(&why) },
-		// Before the tablets are opened this does nothing: their start discards.
+		// Before the tablets are opened this does nothing: tablets.start discards the replicas
+		// itself.
 		discards: func(ctx context.Context) {
 			if n.tablets != nil {
 				n.tablets.discard(ctx)
@@ -385,8 +386,8 @@ func (e *joining) openGossip(self cluster.Member,
 		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known,
 		Gate: e.gate, Logger: e.cfg.Logger,
 		Replaced: func(by cluster.Member) {
-			// The next start must be later than the one that has replaced this: other nodes treat
-			// any earlier incarnation as dead.
+			// The next start needs an incarnation above that of the process that has replaced this
+			// one: other nodes treat any lower incarnation as dead.
 			if err := e.self.Outlive(by.Incarnation); err != nil {
 				e.cfg.Logger.Error("cannot record the incarnation that has replaced this one",
 					"error", err)

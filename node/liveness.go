@@ -31,7 +31,8 @@ func (n *Node) newLiveness() *liveness.Node {
 			return now
 		}
 	} else if cfg.Clock == nil {
-		// Such a clock suffices to give promises: one that is suspended keeps them longer.
+		// A clock that stops while the machine is suspended suffices to give promises: they only
+		// last longer.
 		cfg.Clock, cfg.MayAsk = func() time.Duration { return time.Since(began) }, nil
 	}
 	return liveness.New(cfg)

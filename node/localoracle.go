@@ -147,7 +147,7 @@ func (l *localOracle) otherVoters() (out []uint64) {
 func (l *localOracle) transferMeta(ctx context.Context, node uint64) (leader uint64, err error) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {
-		return 0, nil // it is not led from here
+		return 0, nil // this node has no replica of meta
 	}
 	leader, err = tablet.TransferTo(ctx, port, node)
 	if err == nil {

@@ -59,8 +59,8 @@ func (h *metaHealth) check(ctx context.Context) error {
 	h.mu.Lock()
 	age, recorded, err := time.Since(h.answered), h.recorded, h.err
 	h.mu.Unlock()
-	// After an error watch goes on asking until meta answers, whoever probes: a probe
-	// need not wait for that.
+	// After an error watch asks until meta answers, whether or not probes continue, so a probe need
+	// not wait for an answer.
 	if err == nil && age >= healthFresh {
 		bound := time.NewTimer(healthTimeout + healthTimeout/4)
 		defer bound.Stop()

@@ -216,7 +216,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	}
 	n.lockd.Store(locks)
 	// The client calls the transport, some of whose fields are parts that use the client:
-	// openParts sets those.
+	// openParts sets these fields.
 	n.transport = &transport{
 		Transport: route.NewTransport(n.carrier, n.oracles, workerOf(n.identity)),
 		schema:    n.meta.Schema, catalogue: n.meta.Observers, history: n.meta.History,
@@ -235,7 +235,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.observers.Start(ctx, registry); err != nil {
 		return err
 	}
-	// observers.start has made the first attempt; this goroutine makes the others.
+	// Host.Start has made the first attempt; this goroutine makes the others.
 	n.background.start(n.observers.Register)
 	n.joining.open(n.registry(), n.fail)
 	return n.serve(ctx)
@@ -413,7 +413,7 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
 	if n.joining != nil {
-		n.joining.quit() // its upkeep uses parts that are about to stop
+		n.joining.quit() // the upkeep uses parts that are about to stop
 	}
 	n.transferLeaderships(ctx) // first, because clients are still served
 	if n.servers != nil {

@@ -58,7 +58,7 @@ func (n *Node) openPeers() error {
 	var (
 		caller route.Caller
 		nodes  cluster.PeerLink // nil: no link
-		others = members        // that the carrier may send to
+		others = members        // members to which the carrier may send
 	)
 	if link != nil {
 		if err := n.openLink(link); err != nil {
@@ -70,8 +70,8 @@ func (n *Node) openPeers() error {
 		others = nil // without a link the carrier reaches no other node
 	}
 	n.peerNodes.Connect(members, nodes)
-	// All operations pass through these, local ones too: the carrier looks up the leader of a
-	// tablet, the oracles that of meta.
+	// All operations, local ones too, pass through the carrier and the oracles: the carrier looks
+	// up the leader of a tablet, the oracles that of meta.
 	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, caller, others, n.gate)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.New(n.carrier.Sender(), n.router)

@@ -77,7 +77,7 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 // found one.
 func checkFounder(policy *cluster.PolicyView, self join.Identity, cfg Config) error {
 	if !self.Fresh() || (len(cfg.Join) > 0 && cfg.Expect <= 1) {
-		return nil // its cluster has a policy
+		return nil // the node's cluster already has a policy
 	}
 	return policy.CheckHistory(cfg.History)
 }

@@ -74,10 +74,11 @@ func (r *responder) run(ctx context.Context) {
 	}
 }
 
-// respond answers one request, within its deadline.
+// respond returns the answer to one request. Its context ends at the request's deadline, but even
+// then it returns an answer.
 func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerResponse {
-	// A request that has waited past its deadline is answered all the same, by whatever fails
-	// first: its reply frees what the connection holds for it.
+	// A request is answered even after its deadline: the reply frees what the connection holds for
+	// the request.
 	ctx, cancel := context.WithDeadline(ctx, p.deadline)
 	defer cancel()
 	switch body := p.req.Body.(type) {
@@ -93,7 +94,8 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 				NodeId: r.self.NodeID, Incarnation: r.self.Incarnation, Observers: r.observers.StatusOfAll(),
 			}
 		} else {
-			// The error is that something could not be gathered in time.
+			// An error means that some parts could not be gathered in time: the status is sent
+			// without them.
 			status, _ = r.status.get(ctx, body.Status.GetLeading())
 		}
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}

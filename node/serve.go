@@ -301,7 +301,7 @@ func (s *servers) drain(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainGrace)
 	defer cancel()
-	// Both close what is still open at the end of ctx.
+	// At the end of ctx both servers close the calls that are still open.
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	if s.gateway != nil {

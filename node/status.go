@@ -40,7 +40,7 @@ type statuses struct {
 	gate      *version.Gate
 	health    *metaHealth
 	certs     certificates
-	addr      func() string // that serves clients; empty: none
+	addr      func() string // address for clients; empty: none
 	httpAddr  func() string
 
 	reported admin.Jobs                 // by clients, to this node
@@ -58,9 +58,9 @@ func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
-	// Nothing up to the test of leading sends a message; the rest may query meta. Placement's inputs
-	// (the time, full disks, damage) must be above that test: most of its polls request leading
-	// tablets only.
+	// Nothing above the test of leading sends a message to another node; the rest may query meta.
+	// Placement's inputs (the time, full disks, damage) must be above that test: most of its polls
+	// request leading tablets only.
 	log, _ := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
@@ -74,7 +74,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	last, served, batches := s.oracle.stats()
 	out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
 	// The slowest step: each replica that is not quiescent answers on its own actor. The time and
-	// the other fields are as of after it.
+	// the other fields are read after this step.
 	out.Tablets = s.tablets.statuses(ctx, leading)
 	out.UnixMs = s.now().UnixMilli()
 	out.Placement, out.Splits = s.jobs.PlacementStatus(), s.jobs.SplitsStatus()
@@ -94,11 +94,11 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	out.Stale = s.tablets.stale()
 	out.ClockSpeeds = clockSpeeds(s.tablets.liveness.Speeds())
 	out.Jobs = s.reported.All(s.now())
-	// A damaged store is in both: Damaged is for placement, Failed for operators.
+	// A damaged store sets both fields: Damaged is for placement, Failed for operators.
 	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {
 		out.Failed = err.Error()
 	}
-	// From the tablets' answers above.
+	// The history is that of the tablets that have answered above.
 	out.History = s.history(out.Tablets)
 	out.Expiry = s.jobs.Expiry()
 	s.disk(out)
@@ -139,7 +139,7 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 		slices.Sort(names)
 		s.linked.Set(names)
 	}
-	// Without an answer, the last one and its age.
+	// Without an answer from meta, the status has meta's last answer and its age.
 	out.Linked, out.LinkedAgeMs = s.linked.GetMs()
 	if err == nil {
 		out.LinkedAgeMs = 0

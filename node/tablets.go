@@ -142,8 +142,8 @@ func (t *tablets) openAll(ctx context.Context) error {
 		return err
 	}
 	t.opened = true
-	// The function runs before any replica does, so starting needs no lock here. With peers it stays
-	// empty.
+	// The function runs before any replica does, so it changes t.starting without the lock. On a
+	// node with peers t.starting stays empty.
 	return t.replicas.Start(func(ids []uint64) {
 		if t.peerNodes.Alone() {
 			for _, id := range ids {
@@ -189,7 +189,7 @@ func (t *tablets) discardLocked(ctx context.Context) error {
 // close stops the tablets, then their shared parts. They receive no more requests. failures stops
 // first, so that no tablet is reopened during that.
 func (t *tablets) close() error {
-	t.logs.GiveUp() // aborts waits for disk space
+	t.logs.GiveUp() // writes that wait for disk space fail
 	t.failures.close()
 	errs := []error{t.reports.stop()}
 	t.replicas.Close()
@@ -316,7 +316,7 @@ func (t *tablets) Changed(d *pb.TabletDescriptor) {
 
 // Failed implements tablet.Host. It records that the replica has stopped; failures may reopen it.
 func (t *tablets) Failed(id uint64, err error) {
-	t.router.SetFollowing(id, 0) // it no longer leads
+	t.router.SetFollowing(id, 0) // the replica no longer leads
 	t.failures.add(id, err)
 }
 

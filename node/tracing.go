@@ -54,7 +54,7 @@ func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, 
 	if err != nil {
 		return spans{}, fmt.Errorf("node: create the exporter to --trace-endpoint %s: %w", cfg.Trace.Endpoint, err)
 	}
-	// What the environment says (OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME) counts more.
+	// The environment (OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME) overrides these attributes.
 	about, err := resource.New(context.Background(), resource.WithAttributes(
 		attribute.String("service.name", "percolator"),
 		attribute.String("service.version", version.String()),
@@ -63,8 +63,8 @@ func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, 
 	if err != nil {
 		return spans{}, fmt.Errorf("node: invalid OTEL_RESOURCE_ATTRIBUTES or OTEL_SERVICE_NAME: %w", err)
 	}
-	// The parent decides, so that a trace is whole: a node samples the traces that begin on
-	// it only, and at most maxRoots of them a second.
+	// A span is sampled if its parent is, so that traces are complete. The node itself samples only
+	// traces that begin on it, at most maxRoots of them per second.
 	s := spans{exporter: &spanExporter{SpanExporter: otlp, logger: cfg.Logger}}
 	s.provider = trace.NewTracerProvider(
 		trace.WithResource(about),
@@ -75,7 +75,7 @@ func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, 
 	return s, nil
 }
 
-// close sends the queued spans within spanTimeout.
+// close sends the queued spans, for at most spanTimeout; spans that remain are lost.
 func (s spans) close() {
 	if s.provider == nil {
 		return
