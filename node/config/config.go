@@ -52,8 +52,8 @@ type Config struct {
 	// the target is the largest odd number that fits. It sets the policy of a new cluster, see
 	// Given.
 	Replicas int
-	// HTTP is the host:port of the HTTP listener; AutoHTTP is the third port after Listen's. If empty,
-	// there is none.
+	// HTTP is the host:port of the HTTP listener; AutoHTTP is the third port after Listen's. If
+	// empty, the node serves no HTTP.
 	HTTP string
 	// HTTPHosts are additional host names for which HTTP answers, next to localhost, IP addresses, the
 	// hosts of Listen, Advertise and HTTP, and those in the node's certificate. Requests for other
@@ -67,8 +67,8 @@ type Config struct {
 	// cluster, see Given.
 	HTTPLogin bool
 	// Gateway is the host:port of the gateway, for programs in any language; AutoPort is the fourth port
-	// after Listen's. It has the node's certificates, or plain text with Insecure. If empty, which is the
-	// default, there is none.
+	// after Listen's. It uses the node's certificates, or plain text with Insecure. If empty, which
+	// is the default, the node has no gateway.
 	Gateway string
 	// GatewayOrigins are the origins of web pages that may call the gateway, such as
 	// https://app.example; "*" allows all. Pages of other origins are refused.
@@ -295,8 +295,8 @@ const (
 	// (`go run ./bench -only clustering`), since runs share each disk sync. More workers cost memory,
 	// and conflicts between runs that write the same cells.
 	DefaultObserverWorkers = 128
-	// DefaultObserverLoopRuns is far above the number of runs of a row that settles by its own
-	// effects.
+	// DefaultObserverLoopRuns is far above the number of runs after which observers that set each
+	// other off for a row normally stop.
 	DefaultObserverLoopRuns = 100
 	// AutoHTTP is AutoPort.
 	AutoHTTP = AutoPort

@@ -24,7 +24,7 @@ var (
 
 // Fault is one problem of a Config.
 type Fault struct {
-	Field   string // its Go path, such as "Batch.Tablet.MaxMessages"
+	Field   string // Go path of the field, such as "Batch.Tablet.MaxMessages"
 	Problem string // what is wrong with the value
 	Fix     string // what to do about it; may be empty
 	Kind    error  // a sentinel, or nil
