@@ -38,7 +38,7 @@ type Config struct {
 	SeenClient func(rpc.Caller)
 	Now        func() time.Time
 	Policy     *cluster.PolicyView
-	// Ready returns why the node does not serve.
+	// Ready returns why the node does not serve; nil while it serves.
 	Ready func(context.Context) error
 	// Parts returns the parts of a node that serves; nil before.
 	Parts func() *Parts
@@ -111,7 +111,7 @@ func (c *Console) Identify(ctx context.Context, token string,
 		return httpd.User{}, unavailable(cmp.Or(c.cfg.Ready(ctx), ErrStarting))
 	}
 	if token == "" {
-		if c.cfg.Files.Revoked(cert) { // since its connection was made
+		if c.cfg.Files.Revoked(cert) { // revoked since the connection was made
 			return httpd.User{}, &httpd.Refusal{
 				Status: http.StatusUnauthorized, Code: httpd.CodeLogin, Text: "the certificate was revoked",
 			}

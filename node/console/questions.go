@@ -63,8 +63,9 @@ func (c *Console) ungranted(answer func(context.Context, url.Values) (any, error
 
 // refuseGranted returns an error if the table has grants or, with all, if any table has.
 func (c *Console) refuseGranted(table string, all bool) error {
-	// The policy that this node read last: a new grant takes effect when nodes next read it, as for
-	// clients. Without certificates users are indistinguishable and grants have no effect.
+	// Use the policy that this node read last. As for clients, a new grant takes effect when the
+	// nodes next read the policy. Without certificates users are indistinguishable and grants have
+	// no effect.
 	known, _ := c.cfg.Policy.LastRead()
 	for _, g := range known.GetGrants() {
 		if c.cfg.Files != nil && (all || g.TableName == table) {
@@ -88,7 +89,7 @@ func (c *Console) asked(answer func(context.Context, url.Values) (any, error)) f
 			return nil, cmp.Or(c.cfg.Ready(ctx), ErrStarting)
 		}
 		out, err := answer(ctx, form)
-		// The page shows these next to the form. It reports any other error as a failure of the
+		// The page shows these errors next to the form, and any other error as a failure of the
 		// cluster.
 		for _, own := range []error{percolator.ErrInvalid, percolator.ErrNoTable,
 			percolator.ErrSnapshotTooOld, inspect.ErrNoChange, inspect.ErrNoObserver} {
@@ -154,7 +155,7 @@ func (c *Console) parked(ctx context.Context, form url.Values) (any, error) {
 	return inspect.ReadParked(ctx, c.cfg.Parts().Client, of, after)
 }
 
-// commands are those that the pages suggest.
+// commands formats the commands that the pages suggest.
 var commands = inspect.Commands{Program: "percolator"}
 
 // traceLimit bounds the steps of a trace, traceDepth the consecutive runs.
