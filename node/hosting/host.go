@@ -170,7 +170,7 @@ func (h *Host) applyCatalogueLocked(ctx context.Context) error {
 	}
 	x := h.runs.Load()
 	if x == nil {
-		return nil // start applies the catalogue before anything runs
+		return nil // Start applies the catalogue before anything runs
 	}
 	// Pauses and limits are applied even if relinking failed.
 	c, failed := h.relink(ctx, x, c)
@@ -210,7 +210,7 @@ func (h *Host) ApplyEverywhere(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	// All at once: the slowest node sets the time, not their number.
+	// All nodes at once: the slowest one determines the duration, not their number.
 	for _, node := range h.cfg.Peers.Alive() {
 		group.Go(func() error { return h.awaitApplied(ctx, node) })
 	}
@@ -246,7 +246,7 @@ func (h *Host) awaitApplied(ctx context.Context, node uint64) error {
 // is a hint: without it the back-fills are found a few seconds later.
 func (h *Host) WakeBackfills() {
 	h.cfg.WakeBackfills()
-	// Where meta is led from here, or by nobody known, that was all.
+	// If this node leads meta, or no leader is known, there is no other node to wake.
 	if leader := h.cfg.Router.Leader(cluster.MetaTablet); leader != 0 && leader != h.cfg.Self.NodeID {
 		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
 		h.cfg.Peers.Tell(leader, time.Now().Add(applyTimeout), req,
@@ -274,8 +274,8 @@ func (h *Host) waiting(ctx context.Context) ([]*pb.ObserverState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The four were read one after another. The catalogue decides which observers there
-	// are; whatever the others say of an observer that it lacks is left out.
+	// Catalogue, counts, back-fills and links were read one after another. The catalogue decides
+	// which observers exist: what the other three contain about further ones is omitted.
 	out := make([]*pb.ObserverState, 0, len(c.GetObservers()))
 	for _, o := range c.GetObservers() {
 		p := pending[o.Name]

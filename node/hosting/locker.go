@@ -34,7 +34,7 @@ var _ scanner.Locker = (*locker)(nil)
 func (l *locker) TryLock(ctx context.Context, owner uint64, lease time.Duration,
 	keys ...string) ([]bool, error) {
 	out := make([]bool, len(keys))
-	// out is in the order of keys, whichever node each of them belongs to.
+	// out is in the order of keys; split returns the indices of each node's keys.
 	for node, at := range l.split(keys) {
 		mine := make([]string, len(at))
 		for i, k := range at {
@@ -42,7 +42,7 @@ func (l *locker) TryLock(ctx context.Context, owner uint64, lease time.Duration,
 		}
 		granted, err := l.try(ctx, node, owner, lease, mine)
 		for i, k := range at {
-			// A short answer grants too, for the same reason as none.
+			// A key without a result is granted, as all keys are if the node does not answer.
 			out[k] = err != nil || i >= len(granted) || granted[i]
 		}
 	}
@@ -89,7 +89,7 @@ func (l *locker) Unlock(owner uint64, keys ...string) {
 		for i, k := range at {
 			mine[i] = keys[k]
 		}
-		// The local service takes it without a message.
+		// The local service is called without a message.
 		if node == l.self {
 			l.local.Unlock(owner, mine...)
 			continue

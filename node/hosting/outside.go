@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// An external service that refuses an observer's runs refuses those of all nodes. The refused node
-// tells the others in one message each, which may be lost: a node that does not receive it is
+// An external service that refuses an observer's runs refuses the runs of all nodes. The refused
+// node tells the others in one message each, which may be lost: a node that does not receive it is
 // refused itself. Nothing is stored, and no answer is needed.
 
 // refusedTimeout bounds the time in which the message about a refusal may be sent.

@@ -33,14 +33,14 @@ type registration struct {
 	schema    *meta.Schema
 	catalogue *meta.Observers
 	logger    *slog.Logger
-	apply     func(context.Context) error // links observers that have got a table
+	apply     func(context.Context) error // links observers whose table now exists
 
-	unmade []percolator.TableSpec    // not made yet, of those that were registered as such
+	unmade []percolator.TableSpec    // tables of Registry.Table that are not created yet
 	left   []percolator.ObserverSpec // not in the catalogue yet
-	woken  actorkit.Wakeup           // run looks whether there is something to tell
+	woken  actorkit.Wakeup           // makes run check for work
 
 	mu      sync.Mutex
-	pending error // why not all is told; nil: it is, as far as this node knows
+	pending error // why tablets may lack the observers; nil: none does, as far as this node knows
 }
 
 const (
@@ -80,9 +80,9 @@ func (r *registration) begin(ctx context.Context,
 // attempt creates missing tables, enters the observers with a table, and distributes the catalogue
 // to every tablet. It returns the links of the entered observers, by name.
 func (r *registration) attempt(ctx context.Context) (map[string]observer.Link, error) {
-	// Tables that are there are entered even if others could not be made.
+	// The observers of existing tables are entered even if other tables could not be created.
 	tables, missing := r.tables(ctx)
-	// A table that took too long to make must not keep the others' observers waiting.
+	// A table whose creation takes too long must not delay the observers of other tables.
 	if missing != nil && !errors.Is(missing, context.DeadlineExceeded) {
 		return nil, missing
 	}
@@ -105,8 +105,8 @@ func (r *registration) attempt(ctx context.Context) (map[string]observer.Link, e
 			links[o.Name], _ = linkOf(c, o)
 		}
 	}
-	// From here on the observers are in the catalogue, whether or not the tablets can be
-	// told now. Sync also tells what other nodes have left untold.
+	// From here on the observers are in the catalogue, whether or not the tablets answer now. Sync
+	// also announces changes of other nodes that not every tablet has received.
 	r.left = left
 	if err := r.catalogue.Sync(ctx); err != nil {
 		return links, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
@@ -130,7 +130,7 @@ func linkOf(c *pb.Catalogue, o *pb.ObserverInfo) (link observer.Link, ok bool) {
 // existing tables does not time out.
 func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, error) {
 	out := map[string]mvcc.TableID{}
-	missing := r.unmade // those that are there may lack split keys
+	missing := r.unmade // existing tables may lack split keys
 	for _, o := range r.left {
 		name := o.Column.Table
 		t, err := r.schema.Table(ctx, name)
@@ -180,8 +180,8 @@ func (r *registration) note(err error) {
 	switch {
 	case err != nil:
 		r.logger.Warn("not every tablet knows this node's observers; until a later attempt succeeds, "+
-			"changes in the others go unnoticed", "error", err)
-	case before != nil: // said once, after a warning
+			"tablets that do not know them report no changes to them", "error", err)
+	case before != nil: // logged once, after a warning
 		r.logger.Info("every tablet knows this node's observers")
 	}
 }
@@ -206,7 +206,7 @@ func (r *registration) retry(err error) {
 // woken.
 func (r *registration) run(ctx context.Context) {
 	for wait := registerPause; ; {
-		// Something is missing: try again by itself. Nothing is: rest until woken.
+		// While something is missing, retry after a pause. Otherwise wait to be woken.
 		if r.why() != "" {
 			// With jitter, so that nodes that wait for the same tablet do not ask it together.
 			if txn.Sleep(ctx, wait/2+rand.N(wait/2)) != nil {
@@ -221,7 +221,7 @@ func (r *registration) run(ctx context.Context) {
 				return
 			}
 		}
-		// The end of ctx is no word on the tablets.
+		// An error due to the end of ctx says nothing about the tablets.
 		if err := r.once(ctx); ctx.Err() == nil {
 			r.note(err)
 		}

@@ -17,7 +17,7 @@ import (
 // A program observes a table by its name; tablets and scanners know it by its id. A table that
 // is dropped and re-created has another id, and its observers have left the catalogue with the
 // old one. Every live node that answers within relinkTimeout registers its observers again before
-// CreateTable returns, so that no later change is missed; the others do so within about
+// CreateTable returns, so that no later change is missed; the other nodes do so within about
 // relinkPause.
 
 const (
@@ -41,7 +41,7 @@ func (h *Host) LinkAnew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What is left is run somewhere and has no entry.
+	// The remaining observers run on some node and have no entry in the catalogue.
 	for _, o := range c.GetObservers() {
 		delete(linked, o.GetName())
 	}
@@ -67,7 +67,7 @@ func (h *Host) relink(ctx context.Context, x *runner,
 	}
 	var infos []*pb.ObserverInfo
 	for _, o := range x.dispatcher.Registered() {
-		// Linked, and its table is still there.
+		// The observer is linked, and its table still exists.
 		if o.Table != 0 && !meta.IsDropped(c, uint32(o.Table)) {
 			if is, entered := linkOf(c, infoOf(o.Spec, o.Table)); entered && is != o.Link {
 				links[o.Spec.Name] = is
@@ -78,13 +78,13 @@ func (h *Host) relink(ctx context.Context, x *runner,
 		if err != nil {
 			return c, err
 		}
-		if t == nil { // nobody has re-created it
+		if t == nil { // the table was not re-created
 			continue
 		}
 		info := infoOf(o.Spec, mvcc.TableID(t.Id))
 		if is, entered := linkOf(c, info); entered {
 			links[info.Name] = is
-		} else if !meta.Awaits(c, info) { // registration waits for the end of a retired one
+		} else if !meta.Awaits(c, info) { // a retired observer of that name must be removed first
 			infos = append(infos, info)
 		}
 	}

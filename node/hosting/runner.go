@@ -61,20 +61,20 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 		return err
 	}
 	x := &runner{dispatcher: dispatcher, crashes: crashes}
-	// Stored before the catalogue is read, so that no change of it is missed: a change that
+	// Store x before the catalogue is read, so that no change of the catalogue is missed: one that
 	// arrives now is applied to x.
 	h.runs.Store(x)
 	// Since runs was stored above, another goroutine may be applying the catalogue, or a worker may be
 	// connecting, which changes what link records.
 	h.applying <- struct{}{}
 	defer func() { <-h.applying }()
-	// Other nodes and operators read there what this process runs. The record ends when gossip
-	// reports the end of the process.
+	// Other nodes and operators read in meta which observers this process runs. The record ends
+	// when gossip reports the end of the process.
 	if err := h.link(ctx); err != nil {
 		return err
 	}
-	// Before anything runs: a pause outlives the process. Tablets without a leader learn of the
-	// catalogue later.
+	// The catalogue is applied before anything runs, since pauses survive the process. Tablets
+	// without a leader receive it later.
 	if err := h.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
 		return fmt.Errorf("hosting: apply the observer catalogue: %w", err)
 	}
@@ -140,12 +140,12 @@ func (h *Host) scannerConfig(targets []notify.Target) scanner.Config {
 		Walker: scanner.NewWalker(h.cfg.Client.Transport()), Survey: h.cfg.Survey,
 		Hints: h.hints(), Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: h.cfg.Node.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
-		// After several quick restarts the oracle is far ahead of the clock, by which locks that
-		// a crash has left would look too young to resolve.
+		// The oracle's time and not the clock's: after several quick restarts the oracle is far
+		// ahead, and by the clock the locks left by a crash would look too young to resolve.
 		Now: h.cfg.Client.OracleTime, Traces: h.cfg.Traces,
 	}
-	// The locks only save work: without them two nodes may run an observer for one cell, of
-	// which one commits.
+	// The locks only save work: without them two nodes may run an observer for one cell, and only
+	// one of the runs commits.
 	if !tune.NoLockd {
 		cfg.Locker = h.locker
 	}
@@ -198,7 +198,7 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 // acquires applying first, so that no scanner starts after it.
 func (h *Host) Stop(ctx context.Context) error {
 	x := h.runs.Load()
-	if x == nil { // start did not get so far
+	if x == nil { // Start did not create the runner
 		return nil
 	}
 	// An apply in flight finishes first. If it takes longer than ctx, the parts are stopped

@@ -144,10 +144,10 @@ func (h *Host) run(ctx context.Context, s *session, in <-chan *pb.WorkRequest,
 			}
 			select {
 			case s.out <- &pb.WorkResponse{}:
-			default: // a message is on its way
+			default: // another message is queued
 			}
 		case <-ctx.Done():
-			// The stream has ended, unless the node stops.
+			// The cause Canceled means that the stream has ended; any other, that the node stops.
 			died = errors.Is(context.Cause(ctx), context.Canceled) && !s.leaving.Load()
 			return context.Cause(ctx)
 		}
@@ -196,7 +196,7 @@ func (h *Host) register(ctx context.Context, s *session) error {
 }
 
 // settle makes settings for the session's observers from the catalogue, after it has entered those
-// that are missing. Only with strict it fails because an observer cannot be entered. The caller holds
+// that are missing. With strict it also fails if an observer cannot be entered. The caller holds
 // applying.
 func (h *Host) settle(ctx context.Context, s *session, c *pb.Catalogue, strict bool) (*settings, error) {
 	var missing []*pb.ObserverInfo
@@ -328,7 +328,7 @@ func (h *Host) scanAll(ctx context.Context, s *session) {
 	case <-ctx.Done():
 		return
 	}
-	if s.scanners.Load() == nil { // register follows, and starts them so
+	if s.scanners.Load() == nil { // register has yet to start them, with this setting
 		return
 	}
 	s.scanned = nil // not equal to any
@@ -340,11 +340,12 @@ func (h *Host) scanAll(ctx context.Context, s *session) {
 // endTimeout bounds the wait for the scanners of a session that has ended.
 const endTimeout = 5 * time.Second
 
-// endSession hands on what the worker had. died says that it has not left in good order.
+// endSession releases the cells that the worker had, for others. died reports that the worker did
+// not leave in good order.
 func (h *Host) endSession(s *session, died bool) {
 	listed := h.workers.remove(s, died)
 	if died && listed {
-		h.NoteCrash() // before others run what it had
+		h.NoteCrash() // before others run the worker's cells
 	}
 	s.end()
 	h.workers.wake()

@@ -109,7 +109,7 @@ func (s *session) Submit(ctx context.Context, items []notify.Dirty) ([]notify.Ad
 	case <-s.ended:
 		return filled(out, notify.Stopped), nil
 	case <-ctx.Done():
-		s.answered(&pb.WorkAnswer{First: first}) // it was not sent
+		s.answered(&pb.WorkAnswer{First: first}) // the offer was not sent
 		return filled(out, notify.Full), nil
 	}
 	select {
@@ -119,7 +119,7 @@ func (s *session) Submit(ctx context.Context, items []notify.Dirty) ([]notify.Ad
 	case <-s.ended:
 		return filled(out, notify.Stopped), nil
 	case <-ctx.Done():
-		return nil, ctx.Err() // some may be accepted; their Done will be called
+		return nil, ctx.Err() // some cells may be accepted; their Done will be called
 	}
 }
 
@@ -187,8 +187,8 @@ func (s *session) runs(name string) bool {
 	})
 }
 
-// answered passes on the worker's answer to an offer. Cells that it has not accepted are the
-// finder's again; a cell without an admission is as one that was full.
+// answered passes on the worker's answer to an offer. Cells that the worker has not accepted are
+// the finder's again; a cell without an admission counts as Full.
 func (s *session) answered(a *pb.WorkAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +303,7 @@ func (s *session) applied(ctx context.Context, x *settings) error {
 	select {
 	case <-done:
 		return nil
-	case <-s.ended: // the worker has noticed, too, and starts no run of what it has
+	case <-s.ended: // the worker notices too, and starts no run of the session's cells
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -371,7 +371,7 @@ func (s *session) targetsOf(c *pb.Catalogue) (out []notify.Target, held map[noti
 		switch {
 		case info != nil:
 			o.Link = observer.Link{Table: mvcc.TableID(info.GetTable()), Own: info.GetOwnEntry()}
-		case o.Table != 0: // it was retired, and its entry was removed
+		case o.Table != 0: // the observer was retired, and its entry was removed
 			info = infoOf(o.Spec, o.Table)
 			info.Retired = true
 		default:

@@ -28,7 +28,7 @@ const (
 // observerSums is all nodes' statistics of observers. Nodes are in the order of their ids.
 type observerSums struct {
 	status map[string]*pb.ObserverStatus // by observer
-	nodes  map[string][]uint64           // that run it, by observer
+	nodes  map[string][]uint64           // nodes that run an observer, by its name
 	// versions are the nodes of each registered version, by observer.
 	versions map[string]map[uint32][]uint64
 	silent   []uint64 // live nodes that did not answer in time
@@ -55,7 +55,7 @@ func (h *Host) sum(ctx context.Context) *observerSums {
 			s, err := h.cfg.Peers.Status(ctx, node, &pb.NodeStatusRequest{Observers: true})
 			mu.Lock()
 			defer mu.Unlock()
-			// Named, so that nobody takes the sum for complete.
+			// Silent nodes are named, so that nobody takes the sum for complete.
 			if err != nil {
 				sums.silent = append(sums.silent, node)
 				return

@@ -32,8 +32,8 @@ const (
 	// workerLease is how long observers of a worker that has died count as linked, so that a
 	// restart does not look like the end of an observer.
 	workerLease = 10 * time.Second
-	// deadFor is how long a node remembers that a worker has died, and maxDead of how many: longer
-	// than the locks of a worker last with the default LockTTL.
+	// deadFor is the time for which a node remembers a dead worker: longer than a worker's locks
+	// last with the default LockTTL. maxDead is the maximum number of remembered workers.
 	deadFor = time.Minute
 	maxDead = 4096
 )
@@ -50,7 +50,7 @@ type workers struct {
 	runs     map[string]*pb.ObserverStatus // by observer; see WorkerRuns
 
 	list atomic.Pointer[[]*session] // sessions, in the order of their numbers; immutable
-	turn atomic.Uint64              // shares hints out
+	turn atomic.Uint64              // next taker of hints, in rotation
 }
 
 func newWorkers(h *Host) *workers {
@@ -86,8 +86,8 @@ func (w *workers) add(s *session) error {
 	return nil
 }
 
-// remove removes the session, and reports whether it was listed. died says that its worker has not
-// left in good order.
+// remove removes the session, and reports whether it was listed. died reports that its worker has
+// not left in good order.
 func (w *workers) remove(s *session, died bool) (listed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,8 +236,8 @@ type takesHints interface {
 }
 
 // share hints each cell to the first of takers that takes it, beginning with the given one, so that
-// the cells of one call are mostly of one batch. A cell that all have a backlog of is dropped:
-// scanners submit it in order.
+// the cells of one call are mostly of one batch. A cell that no taker takes, because each has a
+// backlog, is dropped: scanners submit it later, in order.
 func share(cells []mvcc.Cell, takers []takesHints, first int) {
 	parts := make([][]mvcc.Cell, len(takers))
 	for _, c := range cells {
