@@ -66,10 +66,10 @@ type Jobs struct {
 	timers   timers.Stats   // of all timers jobs of the process
 	expired  expirer.Stats  // of all expirers of the process
 
-	// The worker's own.
+	// Owned by the worker of changes.
 	started bool
-	running []job      // also those that were told to end and have not
-	policy  *pb.Policy // that the jobs run by
+	running []job      // including those that were stopped and have not ended
+	policy  *pb.Policy // with which the running jobs were started
 
 	mu        sync.Mutex
 	backfills *backfill.Job        // nil: none runs here
@@ -108,8 +108,8 @@ func (l *Jobs) startBackfills() error {
 }
 
 // jobsTimeout bounds the wait for jobs that end because the leadership has gone, the
-// policy has changed, or one of them could not be started. lateJobsTimeout bounds it for
-// those that have not ended then.
+// policy has changed, or one of them could not be started. lateJobsTimeout bounds each later wait
+// for jobs that have not ended by then.
 const (
 	jobsTimeout     = 10 * time.Second
 	lateJobsTimeout = time.Second
@@ -126,8 +126,8 @@ func (l *Jobs) Follow(ctx context.Context, leads bool) {
 	if ctx.Err() != nil || leads == l.started && !changed {
 		return
 	}
-	// A job keeps the policy that it was started with, so a change of it ends them all.
-	// Those that outlive their term are waited for before the next begins.
+	// A job keeps the policy with which it was started, so a change of the policy ends all jobs. No
+	// job starts before all earlier ones have ended.
 	if len(l.running) > 0 {
 		timeout := jobsTimeout
 		if !l.started {
@@ -161,12 +161,12 @@ func (l *Jobs) start(ctx context.Context) (err error) {
 	if l.policy, err = l.cfg.Policy.Found(reading); err != nil {
 		return err
 	}
-	// All are tried, so that the log names everything that cannot start. One that the
-	// policy or the configuration forbids returns nil and does not run.
+	// Every start is tried, so that the log names all jobs that cannot start. The start of a job
+	// that the policy or the configuration forbids does nothing and returns nil.
 	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startMerger(),
 		l.startPlacement(), l.startTimers(), l.startArchiver(), l.startExpirer())
 	if err != nil {
-		// Not under ctx, which may be what has ended.
+		// Not under ctx, whose end may be the error.
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
 		defer cancel()
 		return errors.Join(err, l.End(ctx))
@@ -199,7 +199,7 @@ func (l *Jobs) End(ctx context.Context) error {
 		}
 	}
 	l.running = late
-	l.timers.Pending.Store(0) // a turn that ended meanwhile has counted once more
+	l.timers.Pending.Store(0) // the last turn may have set it after the job was stopped
 	return errors.Join(errs...)
 }
 

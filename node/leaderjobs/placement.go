@@ -24,9 +24,9 @@ func (l *Jobs) startPlacement() error {
 	if tune.Off {
 		return nil
 	}
-	// What the policy says is given once: a change of it ends the job, and the worker of
-	// changes starts another (follow). The rest is this node's own configuration, so that
-	// it may differ by which node leads meta.
+	// The policy's settings are fixed for a job: after a change of the policy the worker of changes
+	// ends the job and starts another (Follow). The other settings are this node's own and may
+	// differ between leaders of meta.
 	p, err := placement.Spawn(l.cfg.System, placement.Config{
 		Meta: struct {
 			*meta.NodeTable
@@ -80,9 +80,9 @@ type placedCluster struct {
 // polls. A node that has not answered is in neither list.
 type lastAnswers struct {
 	clocks  *oracle.Offsets
-	full    []uint64 // nodes that take no writes for want of disk space
+	full    []uint64 // nodes that refuse writes for lack of disk space or the like
 	damaged []uint64 // nodes whose stores are damaged
-	polls   int      // how many there were
+	polls   int      // number of polls so far
 }
 
 // wholePoll is the number of polls of which one covers all replicas. The others cover only the
@@ -121,16 +121,16 @@ func (p placedCluster) DamagedStores() []uint64 { return p.damaged }
 
 // Statuses implements placement.Cluster. It polls all nodes at once and waits for them.
 func (p placedCluster) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
-	// What is said of a node that does not answer this time is not kept from the last: it
-	// may have been replaced by one with another disk and another clock.
+	// The previous answer of a node that does not answer this poll is not kept: another node, with
+	// another disk and clock, may have replaced it.
 	p.clocks.Forget()
 	p.full, p.damaged = nil, nil
 	leading := p.polls%wholePoll != 0
 	p.polls++
 	return p.jobs.statuses.poll(ctx, leading,
 		func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
-			// The other clock is read somewhere between the sending and the answer; the
-			// longer that took, the less is known of it.
+			// The node read its clock at some time between request and answer: the longer the two
+			// are apart, the less accurate the comparison.
 			p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.Node.MaxClockAhead)
 			if s.GetWriteBlocked() != "" {
 				p.full = append(p.full, node)

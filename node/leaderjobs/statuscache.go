@@ -58,7 +58,7 @@ func (c *StatusCache) poll(ctx context.Context, leading bool,
 			sent := c.now()
 			s, err := c.status(ctx, m.NodeID, leading)
 			if err != nil {
-				return // its tablets stay as they are, or have other leaders
+				return // its tablets are missing, unless another node leads them
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -67,7 +67,7 @@ func (c *StatusCache) poll(ctx context.Context, leading bool,
 		})
 	}
 	runs.Wait()
-	// A poll that was cut short is not kept: it would be taken for all there is.
+	// A poll that ctx has cut short is not kept: readers would take it for complete.
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
