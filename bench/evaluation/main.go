@@ -5,6 +5,7 @@
 //	go run . -list                        the measurements, and how long each takes
 //	go run . -only figure8 -out /tmp/out  one of them
 //	go run . -smoke                       a small part of each; the figures mean nothing
+//	go run . -only tpce -cpuprofile /tmp  one of them, with a CPU profile of its process
 //	make evaluation                       all, into docs/evaluation.md
 package main
 
@@ -16,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,15 +57,16 @@ func measurements() []harness.Measurement {
 
 // options are the flags.
 type options struct {
-	only   string
-	smoke  bool
-	rounds int
-	seed   uint64
-	out    string
-	docs   string
-	dir    string
-	one    string // this process runs only this measurement, in dir and with binary
-	binary string
+	only     string
+	smoke    bool
+	rounds   int
+	seed     uint64
+	out      string
+	docs     string
+	dir      string
+	profiles string
+	one      string // this process runs only this measurement, in dir and with binary
+	binary   string
 }
 
 func main() {
@@ -84,6 +87,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.out, "out", "out", "folder of the JSON files and plots")
 	flag.StringVar(&o.docs, "docs", "", "Markdown file whose marked sections are replaced by the results")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "folder for stores, on a real disk")
+	flag.StringVar(&o.profiles, "cpuprofile", "", "folder of a CPU profile of each measurement's process, as NAME.pprof; default: none")
 	flag.StringVar(&o.one, "one", "", "used by this program for a process of each measurement")
 	flag.StringVar(&o.binary, "binary", "", "folder with the built percolator binary; default: build it")
 	flag.Parse()
@@ -143,7 +147,24 @@ func execute(ctx context.Context, m harness.Measurement, o options) error {
 			return err
 		}
 	}
-	return harness.Execute(ctx, m, r, to)
+	if o.profiles == "" {
+		return harness.Execute(ctx, m, r, to)
+	}
+	return profiled(filepath.Join(o.profiles, m.Name+".pprof"), func() error { return harness.Execute(ctx, m, r, to) })
+}
+
+// profiled writes a CPU profile of this process during do to the file.
+func profiled(file string, do func() error) (err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return do()
 }
 
 // executeAll runs each measurement in a process of its own: none inherits the heap, the goroutines
@@ -196,7 +217,7 @@ func apart(ctx context.Context, m harness.Measurement, o options, dir string) er
 	}
 	args := []string{
 		"-one", m.Name, "-rounds", strconv.Itoa(o.rounds), "-seed", strconv.FormatUint(o.seed, 10), "-out", o.out,
-		"-docs", o.docs, "-dir", dir, "-binary", o.binary,
+		"-docs", o.docs, "-dir", dir, "-binary", o.binary, "-cpuprofile", o.profiles,
 	}
 	if o.smoke {
 		args = append(args, "-smoke")
