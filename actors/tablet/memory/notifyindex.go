@@ -24,6 +24,7 @@ import (
 // notifyColumn is the index of one column. Only an observed column has intents.
 type notifyColumn struct {
 	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: too many
+	path     btree.PathHint                 // of the last access to notifies, where the next search begins
 	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
 	queue    *notifyQueue                   // not parked; nil: the order is unknown
 	tally
@@ -278,9 +279,9 @@ func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	switch {
 	case c.notifies == nil:
 	case ch.after == nil:
-		c.notifies.Delete(mvcc.CellNotify{Cell: ch.cell})
+		c.notifies.DeleteHint(mvcc.CellNotify{Cell: ch.cell}, &c.path)
 	default:
-		c.notifies.Set(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after})
+		c.notifies.SetHint(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}, &c.path)
 		if c.notifies.Len() > most {
 			c.notifies = nil
 		}
