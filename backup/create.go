@@ -186,20 +186,6 @@ func (m *backupRun) resume(ctx context.Context, p *plan) error {
 			ErrInterrupted, head.Name)
 	}
 	m.plan, m.done = p, map[int]File{}
-	// Notifications that were pending at the start and have run since are in neither list; their
-	// effects are later than the timestamp.
-	var err error
-	if m.weak, _, err = m.listWeak(ctx); err != nil {
-		return err
-	}
-	for _, at := range []uint64{head.At, head.Since} {
-		if at == 0 {
-			continue
-		}
-		if err := m.pin(ctx, at); err != nil {
-			return err
-		}
-	}
 	for i := range p.Ranges {
 		f := File{}
 		_, found, err := m.from.getSealed(ctx, head.path(rangeName(i)), kindRange, &f)
@@ -208,6 +194,25 @@ func (m *backupRun) resume(ctx context.Context, p *plan) error {
 		}
 		if found && err == nil {
 			m.done[i] = f
+		}
+	}
+	if !p.Listed && len(m.done) == 0 {
+		// Nothing is copied, and weak notifications that have run since the timestamp would be missing.
+		m.plan = nil
+		return m.remove(ctx, head)
+	}
+	if !p.Listed { // of an earlier build: those are missing
+		var err error
+		if m.weak, _, err = m.listWeak(ctx); err != nil {
+			return err
+		}
+	}
+	for _, at := range []uint64{head.At, head.Since} {
+		if at == 0 {
+			continue
+		}
+		if err := m.pin(ctx, at); err != nil {
+			return err
 		}
 	}
 	if m.options.Resumed != nil {
@@ -410,8 +415,14 @@ func (m *backupRun) run(ctx context.Context) (*Manifest, error) {
 	if err := m.holdNext(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.copyPending(ctx); err != nil {
-		return nil, err
+	if !m.plan.Listed {
+		if err := m.copyPending(ctx); err != nil {
+			return nil, err
+		}
+		m.plan.Listed = true
+		if _, err := m.from.putSealed(ctx, head.path(kindPlan), kindPlan, m.plan, false); err != nil {
+			return nil, err
+		}
 	}
 	head.Files = make([]File, len(m.plan.Ranges))
 	m.plans(len(m.plan.Ranges))

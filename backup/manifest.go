@@ -152,10 +152,13 @@ func (m *Manifest) has(id uint32) bool {
 // path returns the name of the object with the backup's part.
 func (m *Manifest) path(part string) string { return m.Name + "/" + part }
 
-// plan is the plan of a backup in progress: its manifest without files, and the ranges.
+// plan is the plan of a backup in progress: its manifest without files of ranges, and the ranges.
 type plan struct {
 	Manifest Manifest `json:"manifest"`
 	Ranges   []Range  `json:"ranges"`
+	// Listed reports that the files of pending notifications are complete and in the manifest. It is
+	// set before the first range is copied; a plan of an earlier build lacks it.
+	Listed bool `json:"listed,omitempty"`
 }
 
 // span returns the range in the coordinator's form.

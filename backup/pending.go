@@ -19,7 +19,8 @@ import (
 // own table and are read at the backup's timestamp; and weak notifications, which have no
 // versions. The latter are listed twice, before and after the timestamp is obtained: a
 // notification pending at the timestamp is in the first list, or was written since and is in the
-// second unless its run has ended by then. Each backup of a chain has all of them.
+// second unless its run has ended by then. Each backup of a chain has all of them. A backup that is
+// resumed keeps its lists.
 //
 // They are stored in separate data files (Manifest.Pending): one with the cells of the timers,
 // and one for each weak column with the notified cells, whose timestamps have no meaning. A

@@ -110,3 +110,33 @@ func TestTimersAndWeakNotificationsAreRestored(t *testing.T) {
 		}
 	}
 }
+
+// TestResumedBackupKeepsWeakNotifications: those that were pending at the timestamp of an interrupted
+// backup, and have run before it is resumed, are restored, each once.
+func TestResumedBackupKeepsWeakNotifications(t *testing.T) {
+	from := startSleepers(t)
+	from.pause(t, true)
+	must(t, from.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+		for i := range 3 {
+			tx.Set(fmt.Sprint("weak", i), percolator.Column{Table: "bank", Name: "v"}, []byte("x"))
+			tx.Notify(fmt.Sprint("weak", i), wake)
+		}
+		return nil
+	}))
+	l := open(t, t.TempDir())
+	interruptCreate(t, from.DB(), l)
+	from.pause(t, false)
+	ran := []string{"weak0", "weak1", "weak2"}
+	if got := from.rows(t, len(ran)); !slices.Equal(got, ran) {
+		t.Fatalf("ran for %q", got)
+	}
+	must(t, from.DB().WaitIdle(t.Context()))
+	resumed := false
+	create(t, from.DB(), l, backup.CreateOptions{Resumed: func(string) { resumed = true }})
+	to := startSleepers(t)
+	r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{})
+	must(t, err)
+	if got := to.rows(t, len(ran)); !resumed || !slices.Equal(got, ran) || r.Pending != 3 {
+		t.Fatalf("FORGOTTEN: resumed %t: %d set, ran for %q, want %q", resumed, r.Pending, got, ran)
+	}
+}
