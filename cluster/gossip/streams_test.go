@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,5 +86,22 @@ func TestStreamsOfOneAddressMakeRoom(t *testing.T) {
 	}
 	if n, err := taken.Read(make([]byte, 1)); n != 1 || err != nil {
 		t.Errorf("the connection of another address was closed: %v", err)
+	}
+}
+
+// TestWatchersInOrder: each event reaches the watchers in the order in which they were added.
+func TestWatchersInOrder(t *testing.T) {
+	table := newTable(cluster.Member{NodeID: 1, Incarnation: 1})
+	var got, want []int
+	for i := range 20 {
+		want = append(want, i)
+		defer table.watch(func(cluster.MemberEvent) { got = append(got, i) })()
+	}
+	table.mu.Lock()
+	table.queue(cluster.MemberEvent{Member: cluster.Member{NodeID: 2, Incarnation: 1}})
+	table.mu.Unlock()
+	table.deliver()
+	if !slices.Equal(got, want) {
+		t.Errorf("called in the order %v", got)
 	}
 }

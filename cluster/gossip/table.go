@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -138,14 +139,14 @@ func (t *table) queue(e cluster.MemberEvent) {
 	}
 }
 
-// deliver passes the queued events to the watchers. Only the goroutine of Gossip.deliver
+// deliver passes the queued events to the watchers, in the order in which these were added. Only the goroutine of Gossip.deliver
 // calls it, so events keep their order.
 func (t *table) deliver() {
 	t.mu.Lock()
 	events, watchers := t.events, make([]func(cluster.MemberEvent), 0, len(t.watchers))
 	t.events = nil
-	for _, fn := range t.watchers {
-		watchers = append(watchers, fn)
+	for _, id := range slices.Sorted(maps.Keys(t.watchers)) {
+		watchers = append(watchers, t.watchers[id])
 	}
 	t.mu.Unlock()
 	for _, e := range events {

@@ -227,7 +227,11 @@ func (g *Group) hearLeader(in *Incoming) {
 }
 
 // refuseSilent ends the support of the node of a leader that sends nothing: the node is believed
-// dead, or only the replica has failed or been removed.
+// dead, or only the replica has failed or been removed. That also ends, within liveness.Duration, the
+// leases that the node holds by this one's promises in other tablets, until its next acknowledgments there
+// carry the new epoch; reads ask a quorum meanwhile. It cannot be narrowed to this tablet: the silent
+// replica's lease, if it holds one, rests on the same promise, which only the node that received it could
+// divide, and this replica must vote for another leader although that node may be unreachable.
 func (g *Group) refuseSilent() {
 	if g.fortified != (support{}) {
 		g.cfg.Leases.Refuse(g.fortified.node, g.fortified.epoch)
