@@ -80,6 +80,20 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
+// apply sets the intervals and timeouts, without zero ones, and returns c.
+func (t Timing) apply(c *memberlist.Config) *memberlist.Config {
+	// Pings are too small to gain from compression, which was an eighth of an idle node's
+	// processor time.
+	c.EnableCompression = false
+	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout,
+		t.Gossip, t.PushPull
+	// Suspicion is shorter than memberlist's default, so that a death is detected after
+	// about a second.
+	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
+	c.TCPTimeout = 2 * time.Second
+	return c
+}
+
 // Gossip is this node's membership. Its methods may be used concurrently.
 //
 // Reads use only the table and never wait for memberlist. Four goroutines run from Open to
@@ -165,22 +179,12 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 			return nil, fmt.Errorf("%w: create the keyring: %w", ErrKeys, err)
 		}
 	}
-	t := g.cfg.Timing
-	c := memberlist.DefaultLANConfig()
+	c := g.cfg.Timing.apply(memberlist.DefaultLANConfig())
 	// One memberlist member for each incarnation, see the package's documentation.
 	c.Name = nameOf(workerOf(g.cfg.Self))
 	c.Transport, c.Keyring = g.listen, g.ring
 	c.AdvertiseAddr, c.AdvertisePort = ip.String(), port
 	c.BindPort = g.listen.GetAutoBindPort()
-	// Pings are too small to gain from compression, which was an eighth of an idle node's
-	// processor time.
-	c.EnableCompression = false
-	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout,
-		t.Gossip, t.PushPull
-		// Suspicion is shorter than memberlist's default, so that a death is detected after
-		// about a second.
-	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
-	c.TCPTimeout = 2 * time.Second
 	c.Logger = slog.NewLogLogger(newLibraryLog(g.cfg.Logger), slog.LevelInfo)
 	c.Delegate, c.Events, c.Merge, c.Alive, c.Conflict = delegate{g}, events{g}, admission{g},
 		admission{g}, admission{g}

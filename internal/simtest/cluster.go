@@ -22,7 +22,7 @@ import (
 
 // Limits of a cluster.
 const (
-	maxNodes = 16
+	maxNodes = 1 << 10
 	memTable = 8 << 20
 	lockTTL  = 3 * time.Second
 	maxSkew  = 2 * time.Second // between a node's clock and the first node's

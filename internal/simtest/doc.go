@@ -20,5 +20,7 @@
 //  3. Nothing is skipped silently: Report contains the number of operations per workload and of
 //     compared tablets.
 //
+// Large simulates a larger cluster at rest and counts what its nodes send each other.
+//
 // Called by its own tests: make simtest SEEDS=200 SEED=1.
 package simtest

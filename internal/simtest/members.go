@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -85,16 +86,14 @@ func (g *gossip) spread() {
 	var changes []change
 	g.mu.Lock()
 	now := time.Now()
-	for a := range maxNodes {
+	views, members := slices.Sorted(maps.Keys(g.views)), slices.Sorted(maps.Keys(g.members))
+	for _, a := range views {
 		v := g.views[a]
-		if v == nil {
-			continue
-		}
-		for b := range maxNodes {
-			m, known := g.members[b]
-			if !known || a == b {
+		for _, b := range members {
+			if a == b {
 				continue
 			}
+			m := g.members[b]
 			silent := g.network.silent(a, b)
 			believed := g.rumours[b].After(now)
 			switch {

@@ -59,6 +59,7 @@ type network struct {
 	since  map[[2]int]time.Time
 	late   map[int]time.Duration // additional delay of batches without Raft messages to a node
 	wavers time.Time             // clients delay their commits until then
+	tally  func(*wire.PeerBatch) // called for each batch that is sent; nil: none
 	counts struct{ sent, lost, doubled int }
 }
 
@@ -92,6 +93,9 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (copies []time.D
 	defer n.mu.Unlock()
 	a, b := n.index[from], n.index[to]
 	n.counts.sent++
+	if n.tally != nil {
+		n.tally(batch)
+	}
 	mute := (len(batch.GetRaft()) > 0 || supports(batch)) && (n.mute[a] || n.mute[b])
 	if n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || mute || n.rng.Float64() < n.weather.Drop {
 		n.counts.lost++

@@ -172,7 +172,7 @@ func (m *machine) joinGoroutines(l *life) error {
 func (m *machine) reopen(unplugged bool, end func()) error {
 	var dice *rand.Rand
 	if n := m.crashes.Add(1); unplugged {
-		dice = rand.New(rand.NewPCG(m.c.seed, 200+uint64(m.index)+n*maxNodes))
+		dice = rand.New(rand.NewPCG(m.c.seed, 200+uint64(m.index)+n*16))
 	}
 	was := m.store.Load()
 	left, err := was.Reopen(dice)

@@ -1,10 +1,11 @@
-// Package clusterscale measures what grows with the number of nodes and tablets, on the product's own
-// components without a cluster: the tablet map and a placement pass. docs/operating/scale.md computes
-// from these unit costs where a cluster ends.
+// Package clusterscale measures what grows with the number of nodes and tablets: on the product's own
+// components without a cluster, the tablet map and a placement pass, and by simulation, what the
+// nodes send each other. docs/operating/scale.md computes from these unit costs where a cluster ends.
 package clusterscale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,7 +20,9 @@ import (
 
 // Measurements returns the measurement of this package.
 func Measurements() []harness.Measurement {
-	return []harness.Measurement{{Name: "clusterscale", Title: "Scale of the cluster, by components", Budget: 2 * time.Minute, Run: run}}
+	return []harness.Measurement{{
+		Name: "clusterscale", Title: "Scale of the cluster, by components and simulation", Budget: 3 * time.Minute, Run: run,
+	}}
 }
 
 // size is a cluster.
@@ -27,7 +30,12 @@ type size struct{ nodes, tablets int }
 
 func (s size) String() string { return fmt.Sprintf("%d nodes, %d tablets", s.nodes, s.tablets) }
 
-func run(_ context.Context, r *harness.Run) error {
+func run(ctx context.Context, r *harness.Run) error {
+	return errors.Join(components(r), simulate(ctx, r))
+}
+
+// components measures parts of a node on the state of a whole cluster.
+func components(r *harness.Run) error {
 	sizes := []size{{10, 10_000}, {100, 100_000}, {300, 300_000}}
 	if r.Smoke {
 		sizes = []size{{10, 1000}}

@@ -8,7 +8,7 @@ import (
 
 // TestSmoke measures a small cluster: the plans and the map are checked.
 func TestSmoke(t *testing.T) {
-	if err := run(t.Context(), &harness.Run{Smoke: true, Rounds: 1, Dir: t.TempDir(), Log: t.Output()}); err != nil {
+	if err := components(&harness.Run{Smoke: true, Rounds: 1, Dir: t.TempDir(), Log: t.Output()}); err != nil {
 		t.Fatal(err)
 	}
 }
