@@ -15,9 +15,6 @@ type observer struct {
 	run         func(ctx context.Context, t Tx, row string) error
 	concurrency int // transactions at once
 	batch       int // rows in each, at most
-	// The column that each run scans in rows that begin with its own, and what it then looks up in the
-	// rows named by those found; see readAhead.
-	scans, looksUp percolator.Column
 }
 
 // observers returns all observers, in the order of the pipeline. Observers that write contended
@@ -29,18 +26,17 @@ type observer struct {
 // several runs, each of which sees what those before it have written, and keeps the rules as
 // if it were alone. Larger ones of rank and publish, which both write moved, meet too often.
 func observers() []observer {
-	var none percolator.Column
 	return []observer{
-		{"process", schema.Pages(schema.Raw), false, process, 16, 8, none, none},
-		{"refile", schema.Pages(schema.Refile), true, refile, 16, 8, none, none},
-		{"resolve", schema.Pages(schema.Resolve), true, resolve, 16, 8, none, none},
-		{"elect", schema.Clusters(schema.Elect), true, elect, 2, 8, none, none},
-		{"announce", schema.Clusters(schema.Elected), false, announce, 4, 8, none, none},
-		{"relink", schema.Pages(schema.Canon), false, relink, 4, 8, none, none},
-		{"invert", schema.Pages(schema.Links), false, invert, 16, 8, none, none},
-		{"reinvert", schema.Pages(schema.Reinvert), true, invert, 8, 8, none, none},
-		{"rank", schema.Pages(schema.Rerank), true, rank, 4, 16, schema.LinkFrom(), schema.Pages(schema.Share)},
-		{"publish", schema.Pages(schema.Publish), true, publish, 2, 16, schema.Anchor(), none},
+		{"process", schema.Pages(schema.Raw), false, process, 16, 8},
+		{"refile", schema.Pages(schema.Refile), true, refile, 16, 8},
+		{"resolve", schema.Pages(schema.Resolve), true, resolve, 16, 8},
+		{"elect", schema.Clusters(schema.Elect), true, elect, 2, 8},
+		{"announce", schema.Clusters(schema.Elected), false, announce, 4, 8},
+		{"relink", schema.Pages(schema.Canon), false, relink, 4, 8},
+		{"invert", schema.Pages(schema.Links), false, invert, 16, 8},
+		{"reinvert", schema.Pages(schema.Reinvert), true, invert, 8, 8},
+		{"rank", schema.Pages(schema.Rerank), true, rank, 4, 16},
+		{"publish", schema.Pages(schema.Publish), true, publish, 2, 16},
 	}
 }
 
@@ -63,12 +59,8 @@ func Register(r *percolator.Registry) {
 // all runs the observer for each row of a batch, in one transaction.
 func (o observer) all(ctx context.Context, t *percolator.Tx,
 	changes []percolator.Notification) error {
-	read, err := o.readAhead(ctx, tx{Tx: t}, changes)
-	if err != nil {
-		return err
-	}
 	for _, n := range changes {
-		if err := o.run(ctx, tx{t, read}, n.Row); err != nil {
+		if err := o.run(ctx, tx{t}, n.Row); err != nil {
 			return err
 		}
 	}

@@ -28,23 +28,11 @@ type Tx interface {
 const chunk = 256
 
 // tx implements Tx with a *percolator.Tx.
-type tx struct {
-	*percolator.Tx
-	ahead ahead
-}
+type tx struct{ *percolator.Tx }
 
-func (t tx) Prefix(ctx context.Context, rows string,
+func (t tx) Prefix(ctx context.Context, prefix string,
 	col percolator.Column) iter.Seq2[percolator.Cell, error] {
-	if cells, ok := t.ahead[prefix{rows, col}]; ok {
-		return func(yield func(percolator.Cell, error) bool) {
-			for _, c := range cells {
-				if !yield(c, nil) {
-					return
-				}
-			}
-		}
-	}
-	return t.Scan(ctx, percolator.Rows(col.Table).Prefix(rows), col)
+	return t.Scan(ctx, percolator.Rows(col.Table).Prefix(prefix), col)
 }
 
 func (t tx) Chunk() int { return chunk }
