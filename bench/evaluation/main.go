@@ -78,6 +78,9 @@ func run(ctx context.Context) error {
 	if served, err := cluster.Member(); served {
 		return err
 	}
+	if of := os.Getenv(peers.Reader); of != "" {
+		return peers.ReadChanges(ctx, of, os.Stdin, os.Stdout)
+	}
 	o := options{}
 	list := flag.Bool("list", false, "list the measurements and the time that each takes, and exit")
 	flag.StringVar(&o.only, "only", "", "comma-separated names of the measurements to run; default: all")

@@ -27,7 +27,7 @@ func Measurements() []harness.Measurement {
 		{Name: "etcd", Title: "One node beside an embedded etcd", Budget: 30 * time.Second, Run: runEtcd},
 		{Name: "etcd3", Title: "Three processes beside three of etcd", Budget: 150 * time.Second, Run: cluster.Run},
 		{Name: "permissions", Title: "Permissions beside OpenFGA and PostgreSQL", Budget: 40 * time.Second, Run: runClosure},
-		{Name: "changes", Title: "Feed of changes beside etcd's watch and logical replication", Budget: 40 * time.Second, Run: runChanges},
+		{Name: "changes", Title: "Feed of changes beside etcd's watch and logical replication", Budget: 80 * time.Second, Run: runChanges},
 	}
 }
 

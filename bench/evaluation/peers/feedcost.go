@@ -1,0 +1,215 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/evaluation/harness"
+)
+
+// What a reader of changes costs writers: processor time of the writers and their node, in this process, for
+// each commit into a table that a process of its own reads, and into one that nobody reads. The two tables
+// get short rounds by turns, so that both meet the same machine; the ratio is the median of the
+// pairs. The same pairs before the reader has started show the spread without a cause.
+
+const (
+	costTable   = "cost of a reader"
+	costCallers = 16
+	costCommits = 40                   // of each caller in a round
+	costPause   = 2 * time.Millisecond // after each commit
+)
+
+// costKind is a kind of commit: a cell in each of so many tablets.
+type costKind struct {
+	name    string
+	tablets int
+}
+
+// feedCost measures one kind of commit on a node of its own.
+func feedCost(ctx context.Context, r *harness.Run, kind costKind, dir string) (err error) {
+	opened, err := openPercolator(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.close(context.WithoutCancel(ctx))) }()
+	n := opened.(*onNode).node //nolint:forcetypeassert // of this package
+	plain, read := percolator.Column{Table: "plain", Name: "v"}, percolator.Column{Table: "read", Name: "v"}
+	for _, col := range []percolator.Column{plain, read} {
+		spec := percolator.TableSpec{Name: col.Table}
+		if kind.tablets > 1 {
+			spec.SplitKeys = []string{"1"} // rows begin with the number of their tablet
+		}
+		if err := n.DB().CreateTable(ctx, spec); err != nil {
+			return err
+		}
+	}
+	if err := costPairs(ctx, r, n.DB(), kind, plain, read, "before the reader"); err != nil {
+		return err
+	}
+	stop, err := startReader(ctx, n.Addr(), read)
+	if err != nil {
+		return err
+	}
+	err = costPairs(ctx, r, n.DB(), kind, plain, read, "with the reader")
+	return errors.Join(err, stop())
+}
+
+// startReader starts a process that reads the column's table, and returns once it has read the state at the beginning.
+func startReader(ctx context.Context, addr string, col percolator.Column) (stop func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env, cmd.Stderr = append(os.Environ(), fmt.Sprintf("%s=%s %s", Reader, addr, col.Table)), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	var before, after int
+	if _, err := fmt.Fscanln(out, &before); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: the reader has not begun: %w", col.Table, err), in.Close(), cmd.Wait())
+	}
+	return func() error {
+		err := in.Close()
+		if _, scanned := fmt.Fscanln(out, &after); scanned != nil || after <= before {
+			err = errors.Join(err, fmt.Errorf("%s: the reader has read %d changes, and %d before: %w", col.Table, after, before, scanned))
+		}
+		return errors.Join(err, cmd.Wait())
+	}, nil
+}
+
+// Reader names the environment variable that makes the program a reader of changes; its value has the
+// address of a node and the name of a table.
+const Reader = "PERCOLATOR_EVALUATION_READER"
+
+// ReadChanges reads the changes of a table, as of Reader says, until in ends and there was one. It prints the
+// number of changes when it has read the state at the beginning, and at the end.
+func ReadChanges(ctx context.Context, of string, in io.Reader, out io.Writer) error {
+	var addr, table string
+	if _, err := fmt.Sscan(of, &addr, &table); err != nil {
+		return err
+	}
+	db, err := percolator.Dial(ctx, []string{addr}, percolator.ClientConfig{Insecure: true})
+	if err != nil {
+		return err
+	}
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	follows := make(chan struct{}) // closed when it has read a change
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		select {
+		case <-follows:
+		case <-time.After(10 * time.Second):
+		}
+		stop()
+	}()
+	count, begun := 0, false
+	first := sync.OnceFunc(func() { close(follows) })
+	for c, err := range db.Changes(reading, 0, percolator.Rows(table)) {
+		switch {
+		case reading.Err() != nil:
+		case err != nil:
+			return errors.Join(err, db.Close())
+		case c.Resolved == 0:
+			if count++; begun {
+				first()
+			}
+		case !begun:
+			begun = true
+			_, _ = fmt.Fprintln(out, count)
+		}
+	}
+	_, _ = fmt.Fprintln(out, count)
+	return db.Close()
+}
+
+// costPairs commits into both tables by turns, and records the processor time of each commit and the ratio of
+// both, each the median of the pairs.
+func costPairs(ctx context.Context, r *harness.Run, db *percolator.DB, kind costKind, plain, read percolator.Column, when string) error {
+	pairs := costPairsOf(r)
+	var ratios, costs []float64
+	for pair := range pairs + 1 {
+		cost := map[percolator.Column]float64{}
+		order := []percolator.Column{plain, read}
+		if pair%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, col := range order {
+			used := harness.CPUOf()
+			if err := costWrites(ctx, db, kind, col, costCommits); err != nil {
+				return err
+			}
+			cost[col] = float64(harness.CPUOf()-used) / float64(time.Microsecond) / (costCallers * costCommits)
+		}
+		if pair > 0 { // the first one warms up
+			ratios, costs = append(ratios, cost[read]/cost[plain]), append(costs, cost[plain])
+		}
+	}
+	slices.Sort(ratios)
+	slices.Sort(costs)
+	aim := ""
+	if when == "with the reader" {
+		aim = "≤ 1.05"
+	}
+	row := kind.name + ", " + when
+	r.Value(costTable, row, "µs CPU without", costs[len(costs)/2])
+	r.Value(costTable, row, "ratio, lower quartile", ratios[len(ratios)/4])
+	r.Value(costTable, row, "upper quartile", ratios[len(ratios)*3/4])
+	r.Ratio(costTable, row, ratios[len(ratios)/2], aim)
+	return nil
+}
+
+// costPairsOf returns the number of pairs.
+func costPairsOf(r *harness.Run) int {
+	if r.Smoke {
+		return 2
+	}
+	return 40
+}
+
+// costWrites makes each caller commit so many times into the column.
+func costWrites(ctx context.Context, db *percolator.DB, kind costKind, col percolator.Column, commits int) error {
+	var (
+		wg     sync.WaitGroup
+		failed atomic.Pointer[error]
+	)
+	for caller := range costCallers {
+		wg.Go(func() {
+			for i := 0; i < commits && failed.Load() == nil; i++ {
+				err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+					for tablet := range kind.tablets {
+						tx.Set(fmt.Sprintf("%d %d %d", tablet, caller, i%keysPerCaller), col, payload)
+					}
+					return nil
+				})
+				if err != nil {
+					failed.Store(&err)
+				}
+				time.Sleep(costPause)
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
