@@ -29,6 +29,7 @@ import (
 	"github.com/percolator-go/percolator/bench/evaluation/device"
 	"github.com/percolator-go/percolator/bench/evaluation/figure7"
 	"github.com/percolator-go/percolator/bench/evaluation/figure8"
+	"github.com/percolator-go/percolator/bench/evaluation/gateway"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
 	"github.com/percolator-go/percolator/bench/evaluation/notify"
 	"github.com/percolator-go/percolator/bench/evaluation/oracle"
@@ -51,6 +52,7 @@ func measurements() []harness.Measurement {
 		peers.Measurements(),
 		scale.Measurements(),
 		device.Measurements(),
+		gateway.Measurements(),
 		clusterscale.Measurements(),
 	)
 }
