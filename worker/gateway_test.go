@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -55,9 +56,11 @@ func countsInput(change func(*gw.ObserverRegistration)) *gw.ObserverRegistration
 	return o
 }
 
-// observe opens a worker's stream. It renews the lease until the test cancels renewing.
+// observe opens a worker's stream. It renews the lease until the test cancels renewing. Without one in the request the lease
+// is long enough for a busy machine.
 func (g *gated) observe(renewing context.Context, req *gw.ObserveRequest) *remote {
 	g.Helper()
+	req.LeaseMs = cmp.Or(req.LeaseMs, 20_000)
 	ctx, cancel := context.WithCancel(g.Context())
 	stream, err := g.work.Observe(ctx, connect.NewRequest(req))
 	if err != nil {
@@ -221,7 +224,7 @@ func TestGatewayCommitsNothingOfALostWorker(t *testing.T) {
 			g := gate(t)
 			renewing, stop := context.WithCancel(t.Context())
 			req := &gw.ObserveRequest{
-				Observers: []*gw.ObserverRegistration{countsInput(nil)}, LeaseMs: 700,
+				Observers: []*gw.ObserverRegistration{countsInput(nil)}, LeaseMs: 3000,
 			}
 			lost := g.observe(renewing, req)
 			write(t, g.node.DB(), 1)
@@ -240,7 +243,7 @@ func TestGatewayCommitsNothingOfALostWorker(t *testing.T) {
 			var again *gw.Run
 			select {
 			case again = <-other.runs:
-			case <-time.After(5 * time.Second):
+			case <-time.After(20 * time.Second):
 				t.Fatalf("LOST-COMMITS: the run was not handed on; the counts are %v", counts(t, g.node.DB()))
 			}
 			t.Logf("handed on after %v", time.Since(began))

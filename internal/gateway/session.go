@@ -27,6 +27,8 @@ const (
 	defaultLease, minLease, maxLease = 10 * time.Second, time.Second, time.Minute
 	// maxSessions is the maximum number of sessions of a node, maxOwnSessions that of one caller.
 	maxSessions, maxOwnSessions = 1024, 128
+	// maxAnswers is the maximum number of ended commits of a node whose answers are kept for their leases.
+	maxAnswers = 16 << 10
 	// sessionMemory is the maximum size of the writes that all sessions have buffered, in bytes.
 	sessionMemory = 128 << 20
 	// writeOverhead is the memory of a buffered write beyond its row, column and value, in bytes.
@@ -47,14 +49,17 @@ type sessions struct {
 
 	mu     sync.Mutex
 	byID   map[string]*session
-	runs   int // sessions of runs
+	open   int             // sessions that count against maxSessions: without those of runs, and those that Commit has ended
+	own    map[*caller]int // of open, by caller
+	kept   int             // maximum length of past
+	past   []*session      // sessions that Commit has ended, the oldest first, possibly removed since
 	closed bool
 }
 
 func newSessions(node, incarnation uint64, expired *atomic.Uint64) *sessions {
 	return &sessions{
 		node: node, incarnation: incarnation, memory: semaphore.NewWeighted(sessionMemory), expired: expired,
-		byID: map[string]*session{},
+		byID: map[string]*session{}, own: map[*caller]int{}, kept: maxAnswers,
 	}
 }
 
@@ -70,39 +75,36 @@ type session struct {
 	outcome outcome
 	expiry  *time.Timer
 
-	calls  int           // running
-	used   time.Time     // the end of the last call
-	held   int64         // of sessions.memory
-	ending chan struct{} // closed when Commit has ended; nil: it has not begun
-	answer *gw.CommitResponse
-	err    error // of Commit
+	counted bool          // in sessions.open
+	calls   int           // running
+	used    time.Time     // the end of the last call
+	held    int64         // of sessions.memory
+	ending  chan struct{} // closed when Commit has ended; nil: it has not begun
+	answer  *gw.CommitResponse
+	err     error // of Commit
 }
 
 // begin adds a session with a new id.
 func (all *sessions) begin(s *session) error {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	own := 0
-	for _, other := range all.byID {
-		if other.who == s.who && other.run == nil {
-			own++
-		}
-	}
 	switch {
 	case all.closed:
 		return percolator.ErrClosed
 	case s.run != nil: // the credit of its worker bounds it
-	case len(all.byID)-all.runs >= maxSessions:
+	case all.open >= maxSessions:
 		return txn.Errorf("%w: this node already has %d sessions", percolator.ErrOverloaded, maxSessions)
-	case own >= maxOwnSessions:
+	case all.own[s.who] >= maxOwnSessions:
 		return txn.Errorf("%w: you already have %d sessions on this node", percolator.ErrOverloaded, maxOwnSessions)
 	}
 	s.id = fmt.Sprintf("%d-%d-%s", all.node, all.incarnation, rand.Text())
 	s.used = time.Now()
 	s.who.retain()
 	all.byID[s.id] = s
-	if s.run != nil {
-		all.runs++
+	if s.run == nil {
+		s.counted = true
+		all.open++
+		all.own[s.who]++
 	}
 	s.expiry = time.AfterFunc(s.lease, func() { all.expire(s) })
 	return nil
@@ -132,11 +134,8 @@ func (all *sessions) remove(s *session) {
 		return
 	}
 	delete(all.byID, s.id)
-	if s.run != nil {
-		all.runs--
-	}
+	all.stop(s)
 	s.expiry.Stop()
-	all.memory.Release(s.held)
 	if s.snap != nil {
 		_ = s.snap.Close()
 	}
@@ -144,6 +143,20 @@ func (all *sessions) remove(s *session) {
 		_ = s.tx.Rollback(context.Background()) // Rollback sends nothing
 	}
 	s.who.release()
+}
+
+// stop ends what the session counts against the bounds. The caller holds mu.
+func (all *sessions) stop(s *session) {
+	all.memory.Release(s.held)
+	s.held = 0
+	if !s.counted {
+		return
+	}
+	s.counted = false
+	all.open--
+	if all.own[s.who]--; all.own[s.who] == 0 {
+		delete(all.own, s.who)
+	}
 }
 
 // find returns the caller's session. The caller holds mu.
@@ -208,7 +221,7 @@ func (all *sessions) commit(who *caller, id string, ofRun bool) (s *session, fir
 	switch {
 	case err != nil:
 		return nil, false, err
-	case s.tx == nil:
+	case s.tx == nil && s.ending == nil:
 		return nil, false, errSnapshot
 	case ofRun && s.run == nil:
 		return nil, false, txn.Invalid("the session is not of a run: commit it")
@@ -224,7 +237,8 @@ func (all *sessions) commit(who *caller, id string, ofRun bool) (s *session, fir
 	return s, true, nil
 }
 
-// ended records the result of a commit, which later calls of Commit return until the lease ends.
+// ended records the result of a commit, which later calls of Commit return until the lease ends, or until maxAnswers
+// later ones have ended.
 func (all *sessions) ended(s *session, answer *gw.CommitResponse, err error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -232,6 +246,15 @@ func (all *sessions) ended(s *session, answer *gw.CommitResponse, err error) {
 	s.calls--
 	s.used = time.Now()
 	close(s.ending)
+	if all.byID[s.id] != s {
+		return
+	}
+	all.stop(s)
+	s.tx, s.reader = nil, nil // for the garbage collector
+	if all.past = append(all.past, s); len(all.past) > all.kept {
+		all.remove(all.past[0])
+		all.past = all.past[1:]
+	}
 }
 
 // close ends all sessions.

@@ -160,6 +160,38 @@ func TestSessionsAreBounded(t *testing.T) {
 	s.begin(&gw.BeginRequest{})
 }
 
+// TestCommitEndsItsSession: a session that was committed does not count against the bounds. Its answer is kept, for a
+// bounded number of sessions.
+func TestCommitEndsItsSession(t *testing.T) {
+	s := serve(t, nil)
+	all := s.server.service.sessions
+	all.kept = maxOwnSessions
+	commit := func(session string) (*connect.Response[gw.CommitResponse], error) {
+		return s.data.Commit(t.Context(), connect.NewRequest(&gw.CommitRequest{Session: session}))
+	}
+	var ids []string
+	for range maxOwnSessions + 2 {
+		b := s.begin(&gw.BeginRequest{LeaseMs: 60_000})
+		ids = append(ids, b.Session)
+		if err := s.buffer(b.Session, "a", "v"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := commit(b.Session); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !all.memory.TryAcquire(sessionMemory) {
+		t.Fatal("committed sessions hold memory")
+	}
+	all.memory.Release(sessionMemory)
+	for i, id := range ids {
+		resp, err := commit(id)
+		if i < 2 && reason(err) != gw.Failure_REASON_SESSION_ENDED || i >= 2 && (err != nil || resp.Msg.CommitTimestamp == 0) {
+			t.Errorf("commit %d repeated: %v, %v", i, resp, err)
+		}
+	}
+}
+
 // TestSessionKey: a transaction with a key that has committed is not begun again.
 func TestSessionKey(t *testing.T) {
 	s := serve(t, nil)

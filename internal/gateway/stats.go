@@ -53,7 +53,7 @@ func (s *Server) Stats() Stats {
 	out.Calls, out.Clients = sv.callers.calls, len(sv.callers.byID)
 	sv.callers.mu.Unlock()
 	sv.sessions.mu.Lock()
-	out.Sessions = len(sv.sessions.byID)
+	out.Sessions = sv.sessions.open
 	sv.sessions.mu.Unlock()
 	return out
 }
