@@ -32,7 +32,7 @@ func readLedgers(ctx context.Context, db *percolator.DB, since percolator.Timest
 	}
 	var end percolator.Timestamp
 	err := db.View(ctx, func(_ context.Context, s *percolator.Snapshot) error {
-		end = s.Timestamp()
+		end = s.StartTS()
 		return nil
 	})
 	if err != nil {

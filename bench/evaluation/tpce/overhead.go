@@ -108,7 +108,7 @@ func (k subjectKind) measure(ctx context.Context, r *harness.Run) (f driven, err
 	if s.db != nil {
 		before = s.db.Stats()
 		if err := s.db.View(ctx, func(_ context.Context, v *percolator.Snapshot) error {
-			since = v.Timestamp()
+			since = v.StartTS()
 			return nil
 		}); err != nil {
 			return f, err
