@@ -130,6 +130,11 @@ func FuzzRecords(f *testing.F) {
 		l := mvcc.Lock{StartTS: mvcc.Timestamp(a), Primary: at, Expiry: mvcc.Timestamp(b),
 			Worker: mvcc.Worker{Node: c, Incarnation: a},
 			Kind:   mvcc.Kind(kind & 3), Long: long, Value: value, Origin: mvcc.Timestamp(c)}
+		async := l // of an asynchronous commit
+		async.MinCommitTS = max(1, mvcc.Timestamp(b))
+		if long {
+			async.Secondaries = []mvcc.Cell{at, {Table: 16, Row: text, Column: col}}
+		}
 		n := mvcc.Notify{
 			TS: mvcc.Timestamp(a), Attempts: uint32(b), ParkedTS: mvcc.Timestamp(c), Replay: long,
 			Error: text, Origins: mvcc.Origins{First: mvcc.Timestamp(c), Until: mvcc.Timestamp(b),
@@ -159,6 +164,10 @@ func FuzzRecords(f *testing.F) {
 				return any1(store.DecodeWrite(b))
 			})
 		check(mvcc.Mutation{Group: mvcc.GroupLock, Cell: at, Lock: &l}, l,
+			func(b []byte) (any, error) {
+				return any1(store.DecodeLock(b))
+			})
+		check(mvcc.Mutation{Group: mvcc.GroupLock, Cell: at, Lock: &async}, async,
 			func(b []byte) (any, error) {
 				return any1(store.DecodeLock(b))
 			})

@@ -27,6 +27,8 @@ const (
 	// The record has origins; in the first byte of N, L and I. Builds before version.Origins
 	// do not support it.
 	originBit byte = 0x08
+	// L is part of an asynchronous commit. Builds before version.AsyncCommits do not support it.
+	asyncBit byte = 0x10
 )
 
 // reader consumes varints and strings from the front of a value. After the first fault bad
@@ -170,6 +172,9 @@ func appendLock(dst []byte, l *mvcc.Lock) []byte {
 	if l.Origin != 0 {
 		flags |= originBit
 	}
+	if l.MinCommitTS != 0 {
+		flags |= asyncBit
+	}
 	dst = append(dst, flags)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(l.StartTS))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(l.Expiry))
@@ -177,6 +182,13 @@ func appendLock(dst []byte, l *mvcc.Lock) []byte {
 	dst = appendCellValue(dst, l.Primary)
 	if l.Origin != 0 {
 		dst = binary.AppendUvarint(dst, uint64(l.Origin))
+	}
+	if l.MinCommitTS != 0 {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(l.MinCommitTS))
+		dst = binary.AppendUvarint(dst, uint64(len(l.Secondaries)))
+		for _, c := range l.Secondaries {
+			dst = appendCellValue(dst, c)
+		}
 	}
 	return append(dst, l.Value...)
 }
@@ -186,7 +198,7 @@ func DecodeLock(b []byte) (mvcc.Lock, error) {
 	r := reader{b: b}
 	var l mvcc.Lock
 	flags := r.byte()
-	l.Kind, l.Long = r.kind(flags &^ originBit)
+	l.Kind, l.Long = r.kind(flags &^ (originBit | asyncBit))
 	l.StartTS = mvcc.Timestamp(r.fixed64())
 	l.Expiry = mvcc.Timestamp(r.fixed64())
 	l.Worker = r.worker()
@@ -194,8 +206,26 @@ func DecodeLock(b []byte) (mvcc.Lock, error) {
 	if flags&originBit != 0 {
 		l.Origin = mvcc.Timestamp(r.uvarint())
 	}
+	if flags&asyncBit != 0 {
+		l.MinCommitTS = mvcc.Timestamp(r.fixed64())
+		l.Secondaries = r.secondaries()
+	}
 	l.Value = bytes.Clone(tail(r.b))
 	return l, r.done("lock", true)
+}
+
+// secondaries decodes the cells of an asynchronous commit.
+func (r *reader) secondaries() []mvcc.Cell {
+	n := r.uvarint()
+	if r.bad || n >= mvcc.MaxAsyncCells {
+		r.bad = true
+		return nil
+	}
+	var cells []mvcc.Cell
+	for range n {
+		cells = append(cells, r.cell())
+	}
+	return cells
 }
 
 func appendNotify(dst []byte, n *mvcc.Notify) []byte {

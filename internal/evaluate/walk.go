@@ -120,8 +120,8 @@ func (w *walking) locked() {
 		if w.full() {
 			return
 		}
+		l.Value, l.Secondaries = nil, nil
 		p := wire.LockPB(l)
-		p.Value = nil
 		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(c), Lock: p})
 	}
 }

@@ -80,8 +80,8 @@ func resolved(v View, r *ChangesRequest) (Timestamp, []LockInfo) {
 			continue
 		}
 		below := max(l.StartTS, l.Above) // the transaction's commit timestamp will be greater
-		if l.CommitTS != 0 {
-			below = l.CommitTS - 1
+		if least := max(l.CommitTS, l.MinCommitTS); least != 0 {
+			below = least - 1
 		}
 		at = min(at, below)
 		if l.Token == 0 && len(locks) < maxBlocking {

@@ -80,3 +80,19 @@ func TestPagesOfChanges(t *testing.T) {
 		t.Errorf("the pages have the rows %q", rows)
 	}
 }
+
+// TestChangesStopBelowAsyncLocks: an undecided asynchronous commit may commit at the timestamp of its
+// lock, so a feed is complete only below it. Catches BROKEN=async_resolved.
+func TestChangesStopBelowAsyncLocks(t *testing.T) {
+	v := mvcctest.NewMemView()
+	v.PutLock(parseCell("a.x"), mvcc.Lock{
+		StartTS: 10, Primary: parseCell("a.x"), Kind: mvcc.KindPut, MinCommitTS: 20, Above: 25,
+	})
+	for at, want := range map[mvcc.Timestamp]mvcc.Timestamp{19: 19, 20: 19, 30: 19} {
+		r := mvcc.ChangesRequest{Span: wholeTable, Since: 5, At: at, MaxBytes: 1000}
+		got, err := mvcc.Changes(v, r, nil)
+		if err != nil || got.Resolved != want {
+			t.Errorf("ASYNC-RESOLVED: at %d resolved to %d, want %d; %v", at, got.Resolved, want, err)
+		}
+	}
+}

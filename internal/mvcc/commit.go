@@ -74,6 +74,9 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 // the committed lock. space holds the two records that this may create.
 func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write,
 	e *effects) (Result, error) {
+	if commitTS < lock.MinCommitTS { // not the commit timestamp of this asynchronous commit
+		return Result{Status: StatusCommitTSTooLow}, nil
+	}
 	if lock.Kind == KindLock {
 		// Every record of the cell is below start_ts: the lock has kept other transactions out
 		// since.

@@ -25,7 +25,9 @@
 //
 //  3. Primary first (§2.2). The primary's record or rollback is the one decision;
 //     commit_ts is above start_ts and above the cell's newest record. Resolving without
-//     the lock does nothing. [Commit, ResolveLock]
+//     the lock does nothing. [Commit, ResolveLock] The locks of an asynchronous commit decide
+//     together (async.go): nothing rolls one back unless another one can never exist. [Rollback,
+//     CheckTxnStatus]
 //
 //  4. A rollback leaves a record under a key of its own, also when there was no lock, and
 //     prewrite and commit refuse on it. [Rollback, CheckTxnStatus, ResolveLock]

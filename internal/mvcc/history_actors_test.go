@@ -17,7 +17,8 @@ type coordinator struct {
 	last       bool         // the primary's tablet commits in one phase
 	waiting    map[int]bool // tablets whose prewrite is unanswered
 	committing bool
-	done       bool // decided, abandoned or crashed
+	least      mvcc.Timestamp // of an asynchronous commit: the greatest MinCommitTS
+	done       bool           // decided, abandoned or crashed
 	after      func()
 }
 
@@ -80,7 +81,8 @@ func (h *history) start(t *modelTxn, after func()) {
 		c.waiting[tabletOf(cell)] = true
 	}
 	c.onePhase = len(c.waiting) == 1 && h.chance(60)
-	if c.last = len(c.waiting) > 1 && h.chance(40); c.last {
+	t.async = !c.onePhase && t.mayBeAsync() && h.chance(50)
+	if c.last = !t.async && len(c.waiting) > 1 && h.chance(40); c.last {
 		delete(c.waiting, tabletOf(t.primary))
 	}
 	h.logf("begin %d: %+v", t.start, t)
@@ -117,6 +119,10 @@ func (c *coordinator) prewrite(tablet int) {
 		}
 	}
 	r.Intents = in(c.txn.intents, tablet)
+	if c.txn.async {
+		c.h.send(tablet, c.prewriteAsync(r), func(res mvcc.Result) { c.prewrittenAsync(tablet, res) })
+		return
+	}
 	c.h.send(tablet, r, func(res mvcc.Result) { c.prewritten(tablet, res) })
 }
 

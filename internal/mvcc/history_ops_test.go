@@ -12,6 +12,7 @@ type reservation struct {
 	tablet   int
 	commitTS mvcc.Timestamp
 	reply    func(mvcc.Result)
+	prewrite *mvcc.PrewriteRequest // instead, of an asynchronous commit
 }
 
 // send puts a message in flight. Some are dropped, some duplicated, some are repeated at the very
@@ -63,6 +64,9 @@ func (h *history) deliver() {
 func (h *history) evaluate(m message) (mvcc.Result, bool) {
 	if r, ok := m.op.(mvcc.OnePhaseRequest); ok {
 		return h.onePhase(m, r)
+	}
+	if r, ok := m.op.(asyncPrewrite); ok {
+		return h.async(m, r)
 	}
 	res, list, err := apply(h.tablets[m.tablet], m.op)
 	h.logf("tablet %d: %T%+v = %s commit=%d, %d effects", m.tablet, m.op, m.op,
@@ -148,6 +152,8 @@ func (h *history) answered(op any, res mvcc.Result) {
 	case mvcc.RollbackRequest:
 		primary := h.model.txns[r.StartTS].primary
 		switch {
+		case h.model.txns[r.StartTS].async && (res.Status == mvcc.StatusOK || res.Status == mvcc.StatusRolledBack):
+			h.check(h.model.rollback(r.StartTS))
 		case res.Status == mvcc.StatusCommitted:
 			h.check(h.model.committed(r.StartTS, res.CommitTS))
 		case res.Status == mvcc.StatusOK && slices.Contains(r.Cells, primary):
@@ -212,6 +218,9 @@ func (h *history) proceed() {
 		f.commitTS = h.tick()
 		for _, w := range f.req.Writes {
 			l, _ := view.Lock(w.Cell)
+			if l.Token == 0 { // an earlier prewrite of this transaction
+				continue
+			}
 			l.CommitTS = f.commitTS
 			view.PutLock(w.Cell, l)
 		}
@@ -219,6 +228,10 @@ func (h *history) proceed() {
 	}
 	h.inflight = slices.Delete(h.inflight, i, i+1)
 	lost := h.chance(10)
+	if f.prewrite != nil {
+		h.proceedAsync(f, lost)
+		return
+	}
 	if !lost {
 		lim := mvcc.DefaultLimits()
 		lim.Inline = 4
@@ -296,6 +309,13 @@ func (h *history) undecided(below mvcc.Timestamp) []mvcc.LockInfo {
 func (h *history) resolveNow(l mvcc.LockInfo) {
 	res, ok := h.evaluate(message{tablet: tabletOf(l.Lock.Primary), op: h.statusOf(l, true)})
 	if ok {
+		if asksCells(res) {
+			res.CommitTS, ok = h.decideNow(h.model.txns[l.Lock.StartTS])
+			if !ok {
+				return
+			}
+			res.Status = mvcc.StatusCommitted
+		}
 		if r, decided := resolution(l, res); decided {
 			h.evaluate(message{tablet: tabletOf(l.Cell), op: r})
 			h.seen.Resolved++

@@ -28,12 +28,23 @@ func resolution(l mvcc.LockInfo, res mvcc.Result) (mvcc.ResolveLockRequest, bool
 // back to the lock (§2.2). Sometimes it wrongly believes the worker dead, which must be harmless
 // (the primary decides).
 func (h *history) resolve(l mvcc.LockInfo) {
-	h.send(tabletOf(l.Lock.Primary), h.statusOf(l, h.chance(15)), func(res mvcc.Result) {
+	dead := h.chance(15)
+	h.send(tabletOf(l.Lock.Primary), h.statusOf(l, dead), func(res mvcc.Result) {
+		if asksCells(res) {
+			expired := dead || h.now >= res.Locks[0].Lock.Expiry
+			h.askCells(h.model.txns[l.Lock.StartTS], !expired, true, nil)
+			return
+		}
 		if r, decided := resolution(l, res); decided {
 			h.seen.Resolved++
 			h.send(tabletOf(l.Cell), r, nil)
 		}
 	})
+}
+
+// asksCells reports whether the answer of the primary leaves the decision to all cells.
+func asksCells(res mvcc.Result) bool {
+	return res.Status == mvcc.StatusLive && len(res.Locks) > 0 && res.Locks[0].Lock.MinCommitTS != 0
 }
 
 // notify starts a transaction that only notifies.

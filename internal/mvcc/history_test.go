@@ -86,7 +86,7 @@ func runHistories(t *testing.T, count uint64) {
 // tally counts the situations in the histories, so that a test that has stopped covering one fails.
 type tally struct {
 	Committed, OnePhase, RolledBack, Undecided, Reads, Resolved, Runs, Collected, Conflicts, TooOld,
-	Unknown int
+	Unknown, Async, Decided int
 }
 
 func (c *tally) add(h *history) {
@@ -108,6 +108,8 @@ func (c *tally) add(h *history) {
 	c.Conflicts += h.seen.Conflicts
 	c.TooOld += h.seen.TooOld
 	c.Unknown += h.seen.Unknown
+	c.Async += h.seen.Async
+	c.Decided += h.seen.Decided
 }
 
 func (c *tally) merge(o tally) {
@@ -122,12 +124,14 @@ func (c *tally) merge(o tally) {
 	c.Conflicts += o.Conflicts
 	c.TooOld += o.TooOld
 	c.Unknown += o.Unknown
+	c.Async += o.Async
+	c.Decided += o.Decided
 }
 
 // mustCover fails if any of the situations did not occur.
 func (c *tally) mustCover(t *testing.T) {
 	if slices.Contains([]int{c.Committed, c.OnePhase, c.RolledBack, c.Undecided, c.Reads, c.Resolved,
-		c.Runs, c.Collected, c.Conflicts, c.TooOld, c.Unknown}, 0) {
+		c.Runs, c.Collected, c.Conflicts, c.TooOld, c.Unknown, c.Async, c.Decided}, 0) {
 		t.Errorf("the histories do not cover everything: %+v", *c)
 		return
 	}

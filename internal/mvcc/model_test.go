@@ -50,7 +50,9 @@ type modelTxn struct {
 	applied    map[mvcc.Cell]bool // cells with a write record
 	observed   mvcc.Cell          // an observer's transaction: its notify cell, and the change it saw
 	seen       mvcc.Timestamp
-	clears     bool // its acknowledgment clears the notification
+	async      bool
+	least      map[mvcc.Cell]mvcc.Timestamp // MinCommitTS of its locks
+	clears     bool                         // its acknowledgment clears the notification
 }
 
 // version is one committed value of a cell.
@@ -181,13 +183,18 @@ func (m *model) mutated(view *mvcctest.MemView, list []mvcc.Mutation) *fault {
 	for i := range list {
 		mu := &list[i]
 		if mu.Group == mvcc.GroupWrite && !mu.Delete {
-			if t := m.txns[mu.Write.StartTS]; t.primary == mu.Cell {
+			if t := m.txns[mu.Write.StartTS]; t.primary == mu.Cell && !t.async {
 				if f := m.commit(t, mu.Write.CommitTS); f != nil {
 					return f
 				}
 			}
 		}
-		if mu.Group == mvcc.GroupRollback && m.txns[mu.TS].primary == mu.Cell {
+		if mu.Group == mvcc.GroupLock && !mu.Delete && mu.Lock.MinCommitTS != 0 {
+			if f := m.locked(mu); f != nil {
+				return f
+			}
+		}
+		if t := m.txns[mu.TS]; mu.Group == mvcc.GroupRollback && !mu.Delete && (t.async || t.primary == mu.Cell) {
 			if f := m.rollback(mu.TS); f != nil {
 				return f
 			}

@@ -35,7 +35,8 @@ const (
 	// StatusCommitted means that the transaction is already committed, at CommitTS.
 	StatusCommitted
 	// StatusLive is the answer of CheckTxnStatus if the primary lock exists and has not
-	// expired, or may still arrive. Locks[0] is the lock if it exists.
+	// expired, or is part of an asynchronous commit, or may still arrive. Locks[0] is the lock if it
+	// exists. It is that of Rollback if all cells have locks of an asynchronous commit.
 	StatusLive
 	// StatusNotFound means that Commit or Heartbeat found neither lock nor record, and that
 	// start_ts is not below the safepoint. It is no rollback.
@@ -70,6 +71,9 @@ type Result struct {
 	Ended  []EndedRun
 	Left   []Cell
 	LeftTS Timestamp
+	// MinCommitTS is the greatest one of the locks of an asynchronous commit: of Prewrite if OK, of
+	// Rollback if Live.
+	MinCommitTS Timestamp
 }
 
 // EndedRun is a run for changes in a table that go back to Origin. It has committed at End,
@@ -95,6 +99,11 @@ type PrewriteRequest struct {
 	Writes  []CellWriteRequest
 	Intents []Cell    // weak notifications
 	Origin  Timestamp // what the transaction goes back to; 0: itself
+	// MinCommitTS, if not 0, makes it a part of an asynchronous commit. The oracle has issued it
+	// after the cells were reserved. Secondaries are all cells but the primary, if that is among the
+	// writes.
+	MinCommitTS Timestamp
+	Secondaries []Cell
 }
 
 // CommitRequest commits prewritten cells and intents at CommitTS (Figure 6 lines 50 to
@@ -122,6 +131,7 @@ type RollbackRequest struct {
 	StartTS Timestamp
 	Cells   []Cell
 	Intents []Cell
+	Ask     bool // has no effects, and reports StatusNotFound for a cell without lock and record
 }
 
 // CheckTxnStatusRequest requests the decision at the primary.

@@ -8,7 +8,7 @@ import "fmt"
 // twice, its last write counts.
 //
 //   - StatusOK: the locks are there, from now or from an earlier copy. A lock that was
-//     there keeps its expiry.
+//     there keeps its expiry. MinCommitTS is the greatest one of the locks.
 //   - StatusLocked: Locks names every lock of others that was met, reservations (Token !=
 //     0) included.
 //   - StatusConflict, StatusNotifyOnly: see ConflictAt. StatusTooOld: start_ts is below the bound.
@@ -17,21 +17,30 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	if err := checkPrewrite(r, lim); err != nil {
 		return Result{}, nil, err
 	}
-	if r.StartTS < v.Bound() {
+	switch {
+	case r.StartTS < v.Bound():
 		return Result{Status: StatusTooOld}, nil, nil
+	case r.MinCommitTS != 0 && r.MinCommitTS <= r.StartTS:
+		return Result{Status: StatusCommitTSTooLow}, nil, nil
 	}
 	writes := lastWrites(r.Writes)
 	// Two allocations for any number of cells: the mutations, and the locks that they point to.
 	e := effects{list: make([]Mutation, 0, len(writes)+len(r.Intents))}
 	locks := make([]Lock, len(writes))
 	var blocking []LockInfo
+	var least Timestamp
 	for i := range writes {
 		w := &writes[i]
 		lock, locked := v.Lock(w.Cell)
 		if locked && lock.heldBy(r.StartTS) {
 			// An earlier copy of this request has locked the cell. The expiry stays: only a
-			// heartbeat of a living coordinator moves it.
+			// heartbeat of a living coordinator moves it. So does MinCommitTS, which others may
+			// have seen.
+			least = max(least, lock.MinCommitTS)
 			continue
+		}
+		if locked && r.MinCommitTS != 0 && lock.reserved(r.StartTS) {
+			locked = false // reserved for this prewrite
 		}
 		res, err := admit(v, w.Cell, r.StartTS, lock, locked)
 		if err != nil {
@@ -41,8 +50,12 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		case StatusOK:
 			locks[i] = Lock{
 				StartTS: r.StartTS, Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker,
-				Kind: w.Kind, Origin: r.Origin,
+				Kind: w.Kind, Origin: r.Origin, MinCommitTS: r.MinCommitTS,
 			}
+			if w.Cell == r.Primary {
+				locks[i].Secondaries = r.Secondaries
+			}
+			least = max(least, r.MinCommitTS)
 			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
 		case StatusLocked:
 			// Continue: the caller can resolve all locks at once, and a conflict at a later cell
@@ -59,7 +72,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	if len(blocking) > 0 {
 		return Result{Status: StatusLocked, Locks: blocking}, nil, nil
 	}
-	return Result{}, e.list, nil
+	return Result{MinCommitTS: least}, e.list, nil
 }
 
 // prewriteIntents adds the request's weak intents. They conflict with nothing, but a transaction
@@ -99,6 +112,11 @@ func checkPrewrite(r PrewriteRequest, lim Limits) error {
 	}
 	if err := checkPrimary(r.Primary, r.Writes); err != nil {
 		return err
+	}
+	if r.MinCommitTS != 0 {
+		if err := checkAsync(&r, lim); err != nil {
+			return err
+		}
 	}
 	return lim.Check(r.Writes, r.Intents)
 }

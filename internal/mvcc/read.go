@@ -81,7 +81,8 @@ func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 // known and above the read's.
 func (l *Lock) blocks(at Timestamp) bool {
 	// Whatever becomes of a lock without a write, readers see no difference.
-	if l.StartTS > at || l.Kind == KindLock {
+	// An asynchronous commit commits at its MinCommitTS or later.
+	if l.StartTS > at || l.Kind == KindLock || l.MinCommitTS > at {
 		return false
 	}
 	return l.Token == 0 || l.CommitTS == 0 || l.CommitTS <= at

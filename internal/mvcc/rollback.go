@@ -12,11 +12,16 @@ import "fmt"
 //     yet. No effects.
 //   - StatusUnknown: a cell has neither lock nor record, below the safepoint. No
 //     effects.
+//   - StatusLive: all of the cells have locks of an asynchronous commit, of which MinCommitTS is the
+//     greatest: the other cells decide. No effects.
+//   - StatusNotFound, of a request that asks: a cell has neither lock nor record.
 func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
 	}
 	e := effects{list: make([]Mutation, 0, 2*(len(r.Cells)+len(r.Intents)))}
+	var least Timestamp // the greatest MinCommitTS
+	over, missing := false, false
 	for _, c := range r.Cells {
 		lock, locked := v.Lock(c)
 		if locked && lock.reserved(r.StartTS) {
@@ -25,6 +30,8 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 		if locked && lock.heldBy(r.StartTS) {
 			// The lock itself is the proof that the cell is undecided, also below the safepoint.
 			e.rollback(c, &lock)
+			least = max(least, lock.MinCommitTS)
+			over = over || !lock.async()
 			continue
 		}
 		res, err := outcome(v, c, r.StartTS)
@@ -34,11 +41,21 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 		switch res.Status {
 		case StatusNotFound:
 			e.rolledBack(c, r.StartTS)
+			missing = true
 		case StatusRolledBack:
 			// An earlier copy of this request has left the record.
+			over = true
 		default:
 			return res, nil, nil
 		}
+	}
+	switch {
+	case r.Ask && over:
+		return Result{Status: StatusRolledBack}, nil, nil
+	case r.Ask && missing:
+		return Result{Status: StatusNotFound}, nil, nil
+	case !over && !missing && len(r.Cells) > 0:
+		return Result{Status: StatusLive, MinCommitTS: least}, nil, nil
 	}
 	for _, c := range r.Intents {
 		if err := rollbackIntent(v, c, r.StartTS, &e); err != nil {
@@ -73,7 +90,7 @@ func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
 //   - StatusCommitted: roll forward at CommitTS. StatusRolledBack: roll back; the record
 //     is there, from now or before.
 //   - StatusLive: Locks[0] is the primary lock if it is there; else the primary may still
-//     arrive. Wait.
+//     arrive. Wait. If the lock is part of an asynchronous commit, its Secondaries decide.
 //   - StatusLocked: the primary is reserved by the transaction's one-phase commit in flight.
 //   - StatusUnknown: below the safepoint nothing is inferred and nothing written.
 func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error) {
@@ -108,6 +125,9 @@ func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation,
 	if lock.Primary != r.Primary {
 		return Result{}, nil, fmt.Errorf("%w: status request at a cell that is not the primary",
 			ErrInvalid)
+	}
+	if lock.async() {
+		return Result{Status: StatusLive, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil
 	}
 	if r.Now < lock.Expiry && !r.WorkerDead {
 		return Result{Status: StatusLive, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil

@@ -11,7 +11,8 @@ func (s *script) prewrite() string {
 	writes, intents := s.writes()
 	return s.answer(mvcc.Prewrite(s.view, mvcc.PrewriteRequest{StartTS: s.ts("start"),
 		Primary: s.cell("primary"), Expiry: s.ts("expiry"),
-		Worker: mvcc.Worker{Node: 1, Incarnation: 1}, Writes: writes, Intents: intents}, s.lim))
+		Worker: mvcc.Worker{Node: 1, Incarnation: 1}, Writes: writes, Intents: intents,
+		MinCommitTS: s.ts("least"), Secondaries: s.cells("secondaries")}, s.lim))
 }
 
 func (s *script) commit() string {
@@ -54,6 +55,7 @@ func (s *script) release() string {
 func (s *script) rollback() string {
 	return s.answer(mvcc.Rollback(s.view, mvcc.RollbackRequest{
 		StartTS: s.ts("start"), Cells: s.cells("cells"), Intents: s.cells("intents"),
+		Ask: s.td.HasArg("ask"),
 	}))
 }
 

@@ -163,6 +163,9 @@ func (s *script) answer(res mvcc.Result, list []mvcc.Mutation, err error) string
 	if res.CommitTS != 0 {
 		fmt.Fprintf(&b, " commit=%d", res.CommitTS)
 	}
+	if res.MinCommitTS != 0 {
+		fmt.Fprintf(&b, " least=%d", res.MinCommitTS)
+	}
 	if res.ConflictAt != (mvcc.Cell{}) {
 		b.WriteString(" at " + show(res.ConflictAt))
 	}
@@ -181,6 +184,12 @@ func describe(l mvcc.LockInfo) string {
 		show(l.Lock.Primary), l.Lock.Expiry)
 	if l.Lock.Token != 0 {
 		text += fmt.Sprintf(" token=%d", l.Lock.Token)
+	}
+	if l.Lock.MinCommitTS != 0 {
+		text += fmt.Sprintf(" least=%d", l.Lock.MinCommitTS)
+	}
+	for _, c := range l.Lock.Secondaries {
+		text += " and " + show(c)
 	}
 	return text
 }

@@ -86,6 +86,10 @@ type Lock struct {
 	Long    bool // the value is in D at StartTS
 	Value   []byte
 	Origin  Timestamp // of a run's lock; 0: the transaction is a user's
+	// MinCommitTS, of the locks of an asynchronous commit, is a lower bound of its commit timestamp;
+	// 0: of any other commit. Secondaries, of its primary's lock, are its other cells.
+	MinCommitTS Timestamp
+	Secondaries []Cell
 	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in the
 	// leader's memory only, is never encoded, and is released by the tablet alone: nothing may
 	// resolve it, and readers and writers wait for it in the tablet.

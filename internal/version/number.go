@@ -20,7 +20,7 @@ const (
 	// numbers. It is also the version of their store directories.
 	Unnumbered Number = 2
 
-	oldest, newest Number = 2, 7
+	oldest, newest Number = 2, 8
 )
 
 // Feature is a property of the wire or disk formats that some compatible builds lack. It is
@@ -85,12 +85,16 @@ var ObserverVersions = Feature{"versions of observers", 6}
 // under its promise.
 var Leases = Feature{"leases", 7}
 
+// AsyncCommits are locks whose existence, all together, commits their transaction. A node without
+// them would roll back such a transaction at its primary, and cannot read the locks.
+var AsyncCommits = Feature{"asynchronous commits", 8}
+
 // Features returns all features, oldest first. A new feature gets the next number, or the
 // newest one while no release supports that.
 func Features() []Feature {
 	return []Feature{
 		Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named, SeveralObservers, Expiry,
-		ObserverVersions, Leases,
+		ObserverVersions, Leases, AsyncCommits,
 	}
 }
 

@@ -242,6 +242,8 @@ type Subject struct {
 	HasCell, Elsewhere bool
 	Cell               *pb.Cell
 	Span               *pb.Span // the tablet holds a part of it
+	// Named are cells that the request writes down as the transaction's; any tablet may hold them.
+	Named []*pb.Cell
 
 	// Incomplete: a required message is missing. Elements of Cells and Writes may still be
 	// nil.
@@ -264,6 +266,7 @@ func SubjectOf(req *pb.TabletRequest) (s Subject) {
 		s.Start, s.Expiry = op.Prewrite.GetStartTs(), op.Prewrite.GetExpiry()
 		s.HasCell, s.Elsewhere, s.Cell = true, true, op.Prewrite.GetPrimary()
 		s.Writes, s.Intents = op.Prewrite.GetWrites(), op.Prewrite.GetIntents()
+		s.Named = op.Prewrite.GetSecondaries()
 		s.Incomplete = len(s.Writes)+len(s.Intents) == 0
 	case *pb.TabletRequest_Commit:
 		s.Start, s.Latest = op.Commit.GetStartTs(), op.Commit.GetCommitTs()

@@ -11,7 +11,8 @@ func Lock(l *pb.Lock) mvcc.Lock {
 		StartTS: mvcc.Timestamp(l.GetStartTs()), Primary: Cell(l.GetPrimary()),
 		Expiry: mvcc.Timestamp(l.GetExpiry()), Worker: Worker(l.GetWorker()),
 		Kind: mvcc.Kind(l.GetKind()), Long: l.GetLong(), Value: l.GetValue(),
-		Origin: mvcc.Timestamp(l.GetOrigin()),
+		Origin: mvcc.Timestamp(l.GetOrigin()), MinCommitTS: mvcc.Timestamp(l.GetMinCommitTs()),
+		Secondaries: Cells(l.GetSecondaries()),
 	}
 }
 
@@ -20,7 +21,8 @@ func LockPB(l mvcc.Lock) *pb.Lock {
 	return &pb.Lock{
 		StartTs: uint64(l.StartTS), Primary: CellPB(l.Primary), Expiry: uint64(l.Expiry),
 		Worker: WorkerPB(l.Worker), Kind: pb.Kind(l.Kind), Long: l.Long, Value: l.Value,
-		Origin: uint64(l.Origin),
+		Origin: uint64(l.Origin), MinCommitTs: uint64(l.MinCommitTS),
+		Secondaries: CellsPB(l.Secondaries),
 	}
 }
 
@@ -29,10 +31,10 @@ func LockInfo(i *pb.LockInfo) mvcc.LockInfo {
 	return mvcc.LockInfo{Cell: Cell(i.GetCell()), Lock: Lock(i.GetLock()), Intent: i.GetIntent()}
 }
 
-// LockInfoPB converts an encountered lock, without its value.
+// LockInfoPB converts an encountered lock, without its value and secondaries.
 func LockInfoPB(i mvcc.LockInfo) *pb.LockInfo {
+	i.Lock.Value, i.Lock.Secondaries = nil, nil
 	l := LockPB(i.Lock)
-	l.Value = nil
 	return &pb.LockInfo{Cell: CellPB(i.Cell), Lock: l, Intent: i.Intent}
 }
 
@@ -96,8 +98,13 @@ func Result(r *pb.MutationResult) mvcc.Result {
 // FillResult converts a mutation's answer into an empty message.
 func FillResult(out *pb.MutationResult, r *mvcc.Result) {
 	out.Status, out.CommitTs, out.LeftTs = pb.Status(r.Status), uint64(r.CommitTS), uint64(r.LeftTS)
+	out.MinCommitTs = uint64(r.MinCommitTS)
 	for _, l := range r.Locks {
-		out.Locks = append(out.Locks, LockInfoPB(l))
+		info := LockInfoPB(l)
+		if r.Status == mvcc.StatusLive { // the other cells decide
+			info.Lock.Secondaries = CellsPB(l.Lock.Secondaries)
+		}
+		out.Locks = append(out.Locks, info)
 	}
 	if r.ConflictAt != (mvcc.Cell{}) {
 		out.ConflictAt = CellPB(r.ConflictAt)

@@ -8,13 +8,14 @@ import (
 // Conversions of the rules' requests. A nil message converts to the zero request and never
 // panics.
 
-// Prewrite converts a PrewriteRequest.
+// Prewrite converts a PrewriteRequest. The tablet sets MinCommitTS of an asynchronous one.
 func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {
 	return mvcc.PrewriteRequest{
 		StartTS: mvcc.Timestamp(r.GetStartTs()), Primary: Cell(r.GetPrimary()),
 		Expiry: mvcc.Timestamp(r.GetExpiry()),
 		Worker: Worker(r.GetWorker()), Writes: Writes(r.GetWrites()),
 		Intents: Cells(r.GetIntents()), Origin: mvcc.Timestamp(r.GetOrigin()),
+		Secondaries: Cells(r.GetSecondaries()),
 	}
 }
 
@@ -39,7 +40,7 @@ func OnePhase(r *pb.OnePhaseRequest) mvcc.OnePhaseRequest {
 func Rollback(r *pb.RollbackRequest) mvcc.RollbackRequest {
 	return mvcc.RollbackRequest{
 		StartTS: mvcc.Timestamp(r.GetStartTs()), Cells: Cells(r.GetCells()),
-		Intents: Cells(r.GetIntents()),
+		Intents: Cells(r.GetIntents()), Ask: r.GetAsk(),
 	}
 }
 

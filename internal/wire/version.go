@@ -28,6 +28,12 @@ func Agreed(v *pb.ClusterVersion) version.Agreed {
 	return version.AgreedOf(v.GetMinimum(), v.GetActive())
 }
 
+// AsyncCommitsActive reports whether, by the cluster's policy, every node supports asynchronous
+// commits.
+func AsyncCommitsActive(p *pb.Policy) bool {
+	return Agreed(p.GetAgreed()).Active >= version.AsyncCommits.Since
+}
+
 // FeatureOf returns the feature that every node must support before the request may be sent.
 // Most requests need none, which is the zero Feature.
 func FeatureOf(req *pb.TabletRequest) version.Feature {
@@ -45,6 +51,9 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 			return version.Batches
 		}
 	case *pb.TabletRequest_Prewrite:
+		if op.Prewrite.GetAsync() {
+			return version.AsyncCommits
+		}
 		return featureOfWrites(op.Prewrite.GetWrites())
 	case *pb.TabletRequest_OnePhase:
 		return featureOfWrites(op.OnePhase.GetWrites())

@@ -751,15 +751,19 @@ func (x *Write) GetValue() []byte {
 }
 
 type Lock struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
-	Primary       *Cell                  `protobuf:"bytes,2,opt,name=primary,proto3" json:"primary,omitempty"`
-	Expiry        uint64                 `protobuf:"varint,3,opt,name=expiry,proto3" json:"expiry,omitempty"` // oracle time
-	Worker        *Worker                `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
-	Kind          Kind                   `protobuf:"varint,5,opt,name=kind,proto3,enum=percolator.v1.Kind" json:"kind,omitempty"`
-	Long          bool                   `protobuf:"varint,6,opt,name=long,proto3" json:"long,omitempty"`
-	Value         []byte                 `protobuf:"bytes,7,opt,name=value,proto3" json:"value,omitempty"`
-	Origin        uint64                 `protobuf:"varint,8,opt,name=origin,proto3" json:"origin,omitempty"` // of a run: the user's commit that caused it; 0: the transaction is a user's
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	StartTs uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
+	Primary *Cell                  `protobuf:"bytes,2,opt,name=primary,proto3" json:"primary,omitempty"`
+	Expiry  uint64                 `protobuf:"varint,3,opt,name=expiry,proto3" json:"expiry,omitempty"` // oracle time
+	Worker  *Worker                `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
+	Kind    Kind                   `protobuf:"varint,5,opt,name=kind,proto3,enum=percolator.v1.Kind" json:"kind,omitempty"`
+	Long    bool                   `protobuf:"varint,6,opt,name=long,proto3" json:"long,omitempty"`
+	Value   []byte                 `protobuf:"bytes,7,opt,name=value,proto3" json:"value,omitempty"`
+	Origin  uint64                 `protobuf:"varint,8,opt,name=origin,proto3" json:"origin,omitempty"` // of a run: the user's commit that caused it; 0: the transaction is a user's
+	// Of an asynchronous commit (docs/adr/0062): its commit timestamp is at least this; 0: of any other commit.
+	MinCommitTs uint64 `protobuf:"varint,9,opt,name=min_commit_ts,json=minCommitTs,proto3" json:"min_commit_ts,omitempty"`
+	// Of the primary of an asynchronous commit, in the answer of check_txn_status: the transaction's other cells.
+	Secondaries   []*Cell `protobuf:"bytes,10,rep,name=secondaries,proto3" json:"secondaries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -848,6 +852,20 @@ func (x *Lock) GetOrigin() uint64 {
 		return x.Origin
 	}
 	return 0
+}
+
+func (x *Lock) GetMinCommitTs() uint64 {
+	if x != nil {
+		return x.MinCommitTs
+	}
+	return 0
+}
+
+func (x *Lock) GetSecondaries() []*Cell {
+	if x != nil {
+		return x.Secondaries
+	}
+	return nil
 }
 
 type LockInfo struct {
@@ -2080,14 +2098,19 @@ func (x *ChangesResponse) GetLocks() []*LockInfo {
 }
 
 type PrewriteRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
-	Primary       *Cell                  `protobuf:"bytes,2,opt,name=primary,proto3" json:"primary,omitempty"`
-	Expiry        uint64                 `protobuf:"varint,3,opt,name=expiry,proto3" json:"expiry,omitempty"`
-	Worker        *Worker                `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
-	Writes        []*CellWrite           `protobuf:"bytes,5,rep,name=writes,proto3" json:"writes,omitempty"`
-	Intents       []*Cell                `protobuf:"bytes,6,rep,name=intents,proto3" json:"intents,omitempty"`
-	Origin        uint64                 `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"` // of a run: the oldest user's commit that caused it
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	StartTs uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
+	Primary *Cell                  `protobuf:"bytes,2,opt,name=primary,proto3" json:"primary,omitempty"`
+	Expiry  uint64                 `protobuf:"varint,3,opt,name=expiry,proto3" json:"expiry,omitempty"`
+	Worker  *Worker                `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
+	Writes  []*CellWrite           `protobuf:"bytes,5,rep,name=writes,proto3" json:"writes,omitempty"`
+	Intents []*Cell                `protobuf:"bytes,6,rep,name=intents,proto3" json:"intents,omitempty"`
+	Origin  uint64                 `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"` // of a run: the oldest user's commit that caused it
+	// The transaction is committed once all of its cells are locked (docs/adr/0062): the tablet obtains a min_commit_ts for these
+	// locks after it has reserved the cells. There are no intents, and no locks without a write.
+	Async         bool    `protobuf:"varint,8,opt,name=async,proto3" json:"async,omitempty"`
+	Secondaries   []*Cell `protobuf:"bytes,9,rep,name=secondaries,proto3" json:"secondaries,omitempty"` // async, if the primary is among the writes: all other cells of the transaction
+	Spare         bool    `protobuf:"varint,10,opt,name=spare,proto3" json:"spare,omitempty"`           // async: as in OnePhaseRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2169,6 +2192,27 @@ func (x *PrewriteRequest) GetOrigin() uint64 {
 		return x.Origin
 	}
 	return 0
+}
+
+func (x *PrewriteRequest) GetAsync() bool {
+	if x != nil {
+		return x.Async
+	}
+	return false
+}
+
+func (x *PrewriteRequest) GetSecondaries() []*Cell {
+	if x != nil {
+		return x.Secondaries
+	}
+	return nil
+}
+
+func (x *PrewriteRequest) GetSpare() bool {
+	if x != nil {
+		return x.Spare
+	}
+	return false
 }
 
 type CommitRequest struct {
@@ -2346,6 +2390,7 @@ type RollbackRequest struct {
 	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
 	Cells         []*Cell                `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	Intents       []*Cell                `protobuf:"bytes,3,rep,name=intents,proto3" json:"intents,omitempty"`
+	Ask           bool                   `protobuf:"varint,4,opt,name=ask,proto3" json:"ask,omitempty"` // changes nothing: a cell without lock and record is STATUS_NOT_FOUND
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2399,6 +2444,13 @@ func (x *RollbackRequest) GetIntents() []*Cell {
 		return x.Intents
 	}
 	return nil
+}
+
+func (x *RollbackRequest) GetAsk() bool {
+	if x != nil {
+		return x.Ask
+	}
+	return false
 }
 
 type CheckTxnStatusRequest struct {
@@ -5728,7 +5780,9 @@ type MutationResult struct {
 	// Commits that clear notifications: the latest notification that stays, because its cell has changed since.
 	LeftTs uint64 `protobuf:"varint,5,opt,name=left_ts,json=leftTs,proto3" json:"left_ts,omitempty"`
 	// One-phase commits that request it: an unused timestamp above commit_ts; 0: none.
-	SpareTs       uint64 `protobuf:"varint,6,opt,name=spare_ts,json=spareTs,proto3" json:"spare_ts,omitempty"`
+	SpareTs uint64 `protobuf:"varint,6,opt,name=spare_ts,json=spareTs,proto3" json:"spare_ts,omitempty"`
+	// Prewrites of an asynchronous commit, and rollbacks that found only its locks: the greatest min_commit_ts of the cells.
+	MinCommitTs   uint64 `protobuf:"varint,7,opt,name=min_commit_ts,json=minCommitTs,proto3" json:"min_commit_ts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5801,6 +5855,13 @@ func (x *MutationResult) GetLeftTs() uint64 {
 func (x *MutationResult) GetSpareTs() uint64 {
 	if x != nil {
 		return x.SpareTs
+	}
+	return 0
+}
+
+func (x *MutationResult) GetMinCommitTs() uint64 {
+	if x != nil {
+		return x.MinCommitTs
 	}
 	return 0
 }
@@ -6810,7 +6871,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bstart_ts\x18\x02 \x01(\x04R\astartTs\x12'\n" +
 	"\x04kind\x18\x03 \x01(\x0e2\x13.percolator.v1.KindR\x04kind\x12\x12\n" +
 	"\x04long\x18\x04 \x01(\bR\x04long\x12\x14\n" +
-	"\x05value\x18\x05 \x01(\fR\x05value\"\x82\x02\n" +
+	"\x05value\x18\x05 \x01(\fR\x05value\"\xdd\x02\n" +
 	"\x04Lock\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12-\n" +
 	"\aprimary\x18\x02 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
@@ -6819,7 +6880,10 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x04kind\x18\x05 \x01(\x0e2\x13.percolator.v1.KindR\x04kind\x12\x12\n" +
 	"\x04long\x18\x06 \x01(\bR\x04long\x12\x14\n" +
 	"\x05value\x18\a \x01(\fR\x05value\x12\x16\n" +
-	"\x06origin\x18\b \x01(\x04R\x06origin\"t\n" +
+	"\x06origin\x18\b \x01(\x04R\x06origin\x12\"\n" +
+	"\rmin_commit_ts\x18\t \x01(\x04R\vminCommitTs\x125\n" +
+	"\vsecondaries\x18\n" +
+	" \x03(\v2\x13.percolator.v1.CellR\vsecondaries\"t\n" +
 	"\bLockInfo\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12'\n" +
 	"\x04lock\x18\x02 \x01(\v2\x13.percolator.v1.LockR\x04lock\x12\x16\n" +
@@ -6924,7 +6988,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\achanges\x18\x03 \x03(\v2\x17.percolator.v1.ReadCellR\achanges\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12\x1a\n" +
 	"\bresolved\x18\x05 \x01(\x04R\bresolved\x12-\n" +
-	"\x05locks\x18\x06 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\"\x9b\x02\n" +
+	"\x05locks\x18\x06 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\"\xfe\x02\n" +
 	"\x0fPrewriteRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12-\n" +
 	"\aprimary\x18\x02 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
@@ -6932,7 +6996,11 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06worker\x18\x04 \x01(\v2\x15.percolator.v1.WorkerR\x06worker\x120\n" +
 	"\x06writes\x18\x05 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12-\n" +
 	"\aintents\x18\x06 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x16\n" +
-	"\x06origin\x18\a \x01(\x04R\x06origin\"\xd1\x01\n" +
+	"\x06origin\x18\a \x01(\x04R\x06origin\x12\x14\n" +
+	"\x05async\x18\b \x01(\bR\x05async\x125\n" +
+	"\vsecondaries\x18\t \x03(\v2\x13.percolator.v1.CellR\vsecondaries\x12\x14\n" +
+	"\x05spare\x18\n" +
+	" \x01(\bR\x05spare\"\xd1\x01\n" +
 	"\rCommitRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12)\n" +
@@ -6946,11 +7014,12 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bnotifies\x18\x03 \x03(\v2\x13.percolator.v1.CellR\bnotifies\x12\x16\n" +
 	"\x06origin\x18\x04 \x01(\x04R\x06origin\x12\x14\n" +
 	"\x05clear\x18\x05 \x01(\bR\x05clear\x12\x14\n" +
-	"\x05spare\x18\x06 \x01(\bR\x05spare\"\x86\x01\n" +
+	"\x05spare\x18\x06 \x01(\bR\x05spare\"\x98\x01\n" +
 	"\x0fRollbackRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12)\n" +
 	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
-	"\aintents\x18\x03 \x03(\v2\x13.percolator.v1.CellR\aintents\"\xda\x01\n" +
+	"\aintents\x18\x03 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x10\n" +
+	"\x03ask\x18\x04 \x01(\bR\x03ask\"\xda\x01\n" +
 	"\x15CheckTxnStatusRequest\x12-\n" +
 	"\aprimary\x18\x01 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x19\n" +
 	"\bstart_ts\x18\x02 \x01(\x04R\astartTs\x12\x10\n" +
@@ -7221,7 +7290,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\n" +
 	"frozen_for\x18\x1c \x01(\v2\x1f.percolator.v1.TabletDescriptorR\tfrozenFor\x123\n" +
 	"\x04took\x18\x1d \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04took\x128\n" +
-	"\apending\x18# \x03(\v2\x1e.percolator.v1.ObserverPendingR\apending\"\xf5\x01\n" +
+	"\apending\x18# \x03(\v2\x1e.percolator.v1.ObserverPendingR\apending\"\x99\x02\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
@@ -7229,7 +7298,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
 	"conflictAt\x12\x17\n" +
 	"\aleft_ts\x18\x05 \x01(\x04R\x06leftTs\x12\x19\n" +
-	"\bspare_ts\x18\x06 \x01(\x04R\aspareTs\"\xa9\x0f\n" +
+	"\bspare_ts\x18\x06 \x01(\x04R\aspareTs\x12\"\n" +
+	"\rmin_commit_ts\x18\a \x01(\x04R\vminCommitTs\"\xa9\x0f\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
@@ -7451,153 +7521,155 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	7,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
 	10,  // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
 	0,   // 3: percolator.v1.Lock.kind:type_name -> percolator.v1.Kind
-	7,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
-	12,  // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
-	7,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
-	10,  // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
-	17,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
-	7,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
-	0,   // 10: percolator.v1.CellWrite.kind:type_name -> percolator.v1.Kind
-	7,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
-	2,   // 12: percolator.v1.ReadResult.status:type_name -> percolator.v1.Status
-	13,  // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
-	21,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
-	19,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
-	7,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
-	7,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
-	2,   // 18: percolator.v1.ScanResponse.status:type_name -> percolator.v1.Status
-	24,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
-	7,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
-	13,  // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
-	19,  // 22: percolator.v1.ChangesRequest.span:type_name -> percolator.v1.Span
-	7,   // 23: percolator.v1.ChangesRequest.after:type_name -> percolator.v1.Cell
-	2,   // 24: percolator.v1.ChangesResponse.status:type_name -> percolator.v1.Status
-	24,  // 25: percolator.v1.ChangesResponse.changes:type_name -> percolator.v1.ReadCell
-	13,  // 26: percolator.v1.ChangesResponse.locks:type_name -> percolator.v1.LockInfo
-	7,   // 27: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
-	10,  // 28: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
-	18,  // 29: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
-	7,   // 30: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
-	7,   // 31: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 32: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
-	18,  // 33: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
-	7,   // 34: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
-	7,   // 35: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 36: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
-	7,   // 37: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
-	7,   // 38: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
-	7,   // 39: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 40: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
-	7,   // 41: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
-	7,   // 42: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 43: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
-	7,   // 44: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 45: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
-	7,   // 46: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	38,  // 47: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	18,  // 48: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	18,  // 49: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
-	7,   // 50: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	42,  // 51: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	19,  // 52: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	24,  // 53: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	7,   // 54: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	7,   // 55: percolator.v1.WalkRequest.columns:type_name -> percolator.v1.Cell
-	7,   // 56: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	14,  // 57: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	12,  // 58: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	15,  // 59: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	47,  // 60: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	7,   // 61: percolator.v1.WalkResponse.dirty:type_name -> percolator.v1.Cell
-	7,   // 62: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 63: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	11,  // 64: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	12,  // 65: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	14,  // 66: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	15,  // 67: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	50,  // 68: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	53,  // 69: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
-	54,  // 70: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
-	54,  // 71: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
-	57,  // 72: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
-	57,  // 73: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	55,  // 74: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
-	13,  // 75: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	16,  // 76: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	16,  // 77: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	3,   // 78: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
-	16,  // 79: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
-	16,  // 80: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	66,  // 81: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	65,  // 82: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	64,  // 83: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	71,  // 84: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	4,   // 85: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	16,  // 86: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	17,  // 87: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	16,  // 88: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	78,  // 89: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	16,  // 90: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
-	16,  // 91: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
-	57,  // 92: percolator.v1.StatusResponse.pending:type_name -> percolator.v1.ObserverPending
-	2,   // 93: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	13,  // 94: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	7,   // 95: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	20,  // 96: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	23,  // 97: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	28,  // 98: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	29,  // 99: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	30,  // 100: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	31,  // 101: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	32,  // 102: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	33,  // 103: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	34,  // 104: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	35,  // 105: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	36,  // 106: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	37,  // 107: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	39,  // 108: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	41,  // 109: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	44,  // 110: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	46,  // 111: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	49,  // 112: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	52,  // 113: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	60,  // 114: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	67,  // 115: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	68,  // 116: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	77,  // 117: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	58,  // 118: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	70,  // 119: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	73,  // 120: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	75,  // 121: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	40,  // 122: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	62,  // 123: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
-	26,  // 124: percolator.v1.TabletRequest.changes:type_name -> percolator.v1.ChangesRequest
-	83,  // 125: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	22,  // 126: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	25,  // 127: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	80,  // 128: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	43,  // 129: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	45,  // 130: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	48,  // 131: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	51,  // 132: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	56,  // 133: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	61,  // 134: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	69,  // 135: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	79,  // 136: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	59,  // 137: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	72,  // 138: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	74,  // 139: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	76,  // 140: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	63,  // 141: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
-	27,  // 142: percolator.v1.TabletResponse.changes:type_name -> percolator.v1.ChangesResponse
-	5,   // 143: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	16,  // 144: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	6,   // 145: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
-	146, // [146:146] is the sub-list for method output_type
-	146, // [146:146] is the sub-list for method input_type
-	146, // [146:146] is the sub-list for extension type_name
-	146, // [146:146] is the sub-list for extension extendee
-	0,   // [0:146] is the sub-list for field type_name
+	7,   // 4: percolator.v1.Lock.secondaries:type_name -> percolator.v1.Cell
+	7,   // 5: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
+	12,  // 6: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
+	7,   // 7: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
+	10,  // 8: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
+	17,  // 9: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
+	7,   // 10: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
+	0,   // 11: percolator.v1.CellWrite.kind:type_name -> percolator.v1.Kind
+	7,   // 12: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
+	2,   // 13: percolator.v1.ReadResult.status:type_name -> percolator.v1.Status
+	13,  // 14: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
+	21,  // 15: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
+	19,  // 16: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
+	7,   // 17: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
+	7,   // 18: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
+	2,   // 19: percolator.v1.ScanResponse.status:type_name -> percolator.v1.Status
+	24,  // 20: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
+	7,   // 21: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
+	13,  // 22: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
+	19,  // 23: percolator.v1.ChangesRequest.span:type_name -> percolator.v1.Span
+	7,   // 24: percolator.v1.ChangesRequest.after:type_name -> percolator.v1.Cell
+	2,   // 25: percolator.v1.ChangesResponse.status:type_name -> percolator.v1.Status
+	24,  // 26: percolator.v1.ChangesResponse.changes:type_name -> percolator.v1.ReadCell
+	13,  // 27: percolator.v1.ChangesResponse.locks:type_name -> percolator.v1.LockInfo
+	7,   // 28: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
+	10,  // 29: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
+	18,  // 30: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 31: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 32: percolator.v1.PrewriteRequest.secondaries:type_name -> percolator.v1.Cell
+	7,   // 33: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 34: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
+	18,  // 35: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 36: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
+	7,   // 37: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 38: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 39: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
+	7,   // 40: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
+	7,   // 41: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 42: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 43: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
+	7,   // 44: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 45: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
+	7,   // 46: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 47: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
+	7,   // 48: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
+	38,  // 49: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	18,  // 50: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	18,  // 51: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 52: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	42,  // 53: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	19,  // 54: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	24,  // 55: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	7,   // 56: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	7,   // 57: percolator.v1.WalkRequest.columns:type_name -> percolator.v1.Cell
+	7,   // 58: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	14,  // 59: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	12,  // 60: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	15,  // 61: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	47,  // 62: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	7,   // 63: percolator.v1.WalkResponse.dirty:type_name -> percolator.v1.Cell
+	7,   // 64: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 65: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	11,  // 66: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	12,  // 67: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	14,  // 68: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	15,  // 69: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	50,  // 70: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	53,  // 71: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
+	54,  // 72: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
+	54,  // 73: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
+	57,  // 74: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
+	57,  // 75: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	55,  // 76: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
+	13,  // 77: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	16,  // 78: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	16,  // 79: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	3,   // 80: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
+	16,  // 81: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
+	16,  // 82: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	66,  // 83: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	65,  // 84: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	64,  // 85: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	71,  // 86: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	4,   // 87: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	16,  // 88: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	17,  // 89: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	16,  // 90: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	78,  // 91: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	16,  // 92: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
+	16,  // 93: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
+	57,  // 94: percolator.v1.StatusResponse.pending:type_name -> percolator.v1.ObserverPending
+	2,   // 95: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	13,  // 96: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	7,   // 97: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	20,  // 98: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	23,  // 99: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	28,  // 100: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	29,  // 101: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	30,  // 102: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	31,  // 103: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	32,  // 104: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	33,  // 105: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	34,  // 106: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	35,  // 107: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	36,  // 108: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	37,  // 109: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	39,  // 110: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	41,  // 111: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	44,  // 112: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	46,  // 113: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	49,  // 114: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	52,  // 115: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	60,  // 116: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	67,  // 117: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	68,  // 118: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	77,  // 119: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	58,  // 120: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	70,  // 121: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	73,  // 122: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	75,  // 123: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	40,  // 124: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	62,  // 125: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
+	26,  // 126: percolator.v1.TabletRequest.changes:type_name -> percolator.v1.ChangesRequest
+	83,  // 127: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	22,  // 128: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	25,  // 129: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	80,  // 130: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	43,  // 131: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	45,  // 132: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	48,  // 133: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	51,  // 134: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	56,  // 135: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	61,  // 136: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	69,  // 137: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	79,  // 138: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	59,  // 139: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	72,  // 140: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	74,  // 141: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	76,  // 142: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	63,  // 143: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
+	27,  // 144: percolator.v1.TabletResponse.changes:type_name -> percolator.v1.ChangesResponse
+	5,   // 145: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	16,  // 146: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	6,   // 147: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
+	148, // [148:148] is the sub-list for method output_type
+	148, // [148:148] is the sub-list for method input_type
+	148, // [148:148] is the sub-list for extension type_name
+	148, // [148:148] is the sub-list for extension extendee
+	0,   // [0:148] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
