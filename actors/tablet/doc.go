@@ -91,8 +91,8 @@
 // From the message to the log: most calls go to later files.
 //
 // tablet.go, raft.go, apply.go, lead.go, waiting.go, firstread.go, read.go, changes.go,
-// mutate.go, onephase.go, admin.go, bounds.go, checksum.go, exclusive.go, split.go, merge.go,
-// replicaschange.go, transfer.go, collect.go, size.go, request.go, propose.go,
+// mutate.go, onephase.go, asyncprewrite.go, admin.go, bounds.go, checksum.go, exclusive.go,
+// split.go, merge.go, replicaschange.go, transfer.go, collect.go, size.go, request.go, propose.go,
 // pipeline.go, state.go, offline.go, solevoter.go, room.go, host.go, load.go, tick.go,
 // idlehints.go, contended.go, metrics.go, config.go.
 package tablet

@@ -75,7 +75,8 @@ func (f *firstReads) stamp(host Host, m *memory.Memory, self *mailbox) []*Call {
 // the call is not alone in it. Without an oracle round trip it would be: the first read of a burst,
 // or the first commit, whose entry all the others then wait for.
 func gather(batch *actorkit.Batcher[*Call], call *Call) {
-	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
+	_, commits := call.Req.Op.(*pb.TabletRequest_OnePhase)
+	if commits || call.Req.GetPrewrite().GetAsync() || needsTimestamp(call) {
 		batch.Gather()
 	}
 }

@@ -40,6 +40,7 @@ type cluster struct {
 
 	mu   sync.Mutex
 	drop func(m *wire.RaftMessage) bool // nil: nothing is lost
+	held chan func()                    // not nil: holds the oracle's answers until the test sends them
 	sent int
 }
 
@@ -381,7 +382,15 @@ const (
 )
 
 func (m *member) Timestamps(n int, _ *tracing.Span, then func(mvcc.Timestamp, error)) {
-	then(m.g.take(n), nil)
+	first := m.g.take(n)
+	m.g.mu.Lock()
+	held := m.g.held
+	m.g.mu.Unlock()
+	if held != nil {
+		held <- func() { then(first, nil) }
+		return
+	}
+	then(first, nil)
 }
 func (m *member) TimestampsNow(int) (mvcc.Timestamp, bool) { return 0, false }
 func (m *member) Hint([]mvcc.Cell)                         {}

@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
@@ -48,6 +49,7 @@ func (t *Tablet) mutate(calls []*Call) {
 	e := t.evaluate(snap)
 	e.proposal.roomFor(len(calls))
 	e.full = t.store.WriteBlocked()
+	e.proposal.background = !slices.ContainsFunc(calls, awaited)
 	for i, call := range calls {
 		t.counters.mutations++
 		e.evaluateCall(call)
@@ -65,6 +67,13 @@ func (t *Tablet) mutate(calls []*Call) {
 	t.tryExclusive()
 }
 
+// awaited reports whether somebody waits for the operation: it does not only apply the decision of a
+// transaction to its other cells.
+func awaited(call *Call) bool {
+	op, ok := call.Req.Op.(*pb.TabletRequest_Commit)
+	return !ok || op.Commit.GetDecides()
+}
+
 // evaluateCall evaluates one operation: it answers the call, adds its effects and answer to
 // the proposal, or parks it.
 func (e *evaluation) evaluateCall(call *Call) {
@@ -79,41 +88,8 @@ func (e *evaluation) evaluateCall(call *Call) {
 		call.Reply(diskFull(e.full, e.group.Single()))
 		return
 	}
-	switch op := call.Req.Op.(type) {
-	case *pb.TabletRequest_OnePhase:
-		e.onePhaseCommit(call, wire.OnePhase(op.OnePhase))
+	if e.evaluateHere(call) {
 		return
-	case *pb.TabletRequest_Mark:
-		e.raiseMark(call, op.Mark.GetRaiseTo())
-		return
-	case *pb.TabletRequest_SetCatalogue:
-		e.setCatalogue(call, op.SetCatalogue.GetCatalogue())
-		return
-	case *pb.TabletRequest_Split:
-		e.beginSplit(call, op.Split)
-		return
-	case *pb.TabletRequest_Merge:
-		e.beginMerge(call, op.Merge)
-		return
-	case *pb.TabletRequest_Collect:
-		e.collect(call, op.Collect)
-		return
-	case *pb.TabletRequest_Checksum:
-		e.beginChecksum(call)
-		return
-	case *pb.TabletRequest_ChangeReplicas:
-		e.beginChange(call, op.ChangeReplicas)
-		return
-	case *pb.TabletRequest_TransferLeader:
-		e.beginTransfer(call, op.TransferLeader)
-		return
-	case *pb.TabletRequest_Rollback:
-		// A one-phase commit of the same transaction under way here ends first (design section
-		// 5), so that the rollback finds its outcome.
-		if o := e.reservations.held[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
-			e.waiting.hold(call, obstacle{start: o.request.StartTS, token: o.token})
-			return
-		}
 	}
 	result, muts, err := evaluate.Rule(e.view, call.Req, e.cfg.Limits)
 	switch {
@@ -133,6 +109,53 @@ func (e *evaluation) evaluateCall(call *Call) {
 		e.proposal.trace(e.cfg.Traces, call.Req, muts)
 		e.proposal.answer(call, evaluate.Result(result))
 	}
+}
+
+// evaluateHere evaluates an operation that needs more than the rules, or parks a rollback, and
+// reports whether it did.
+func (e *evaluation) evaluateHere(call *Call) bool {
+	switch op := call.Req.Op.(type) {
+	case *pb.TabletRequest_OnePhase:
+		e.onePhaseCommit(call, wire.OnePhase(op.OnePhase))
+		return true
+	case *pb.TabletRequest_Prewrite:
+		if op.Prewrite.GetAsync() {
+			e.asyncPrewrite(call, wire.Prewrite(op.Prewrite))
+			return true
+		}
+	case *pb.TabletRequest_Mark:
+		e.raiseMark(call, op.Mark.GetRaiseTo())
+		return true
+	case *pb.TabletRequest_SetCatalogue:
+		e.setCatalogue(call, op.SetCatalogue.GetCatalogue())
+		return true
+	case *pb.TabletRequest_Split:
+		e.beginSplit(call, op.Split)
+		return true
+	case *pb.TabletRequest_Merge:
+		e.beginMerge(call, op.Merge)
+		return true
+	case *pb.TabletRequest_Collect:
+		e.collect(call, op.Collect)
+		return true
+	case *pb.TabletRequest_Checksum:
+		e.beginChecksum(call)
+		return true
+	case *pb.TabletRequest_ChangeReplicas:
+		e.beginChange(call, op.ChangeReplicas)
+		return true
+	case *pb.TabletRequest_TransferLeader:
+		e.beginTransfer(call, op.TransferLeader)
+		return true
+	case *pb.TabletRequest_Rollback:
+		// A one-phase commit of the same transaction under way here ends first (design section
+		// 5), so that the rollback finds its outcome.
+		if o := e.reservations.held[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
+			e.waiting.hold(call, obstacle{start: o.request.StartTS, token: o.token})
+			return true
+		}
+	}
+	return false
 }
 
 // cleared records the notifications that an operation has cleared or left.

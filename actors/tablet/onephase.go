@@ -25,7 +25,8 @@ type onePhase struct {
 	token    uint64
 	term     uint64
 	request  mvcc.OnePhaseRequest
-	calls    []*Call // the first, and its retransmissions
+	prewrite *mvcc.PrewriteRequest // instead, of an asynchronous commit: request has its writes
+	calls    []*Call               // the first, and its retransmissions
 	first    [1]*Call
 	commitTS mvcc.Timestamp
 	proposed bool
@@ -88,7 +89,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.answer(call, evaluate.Result(result))
 	default:
-		e.stampCommit(call, r)
+		e.stampCommit(e.reservations.open(call, r, e.group.Term()))
 	}
 }
 
@@ -96,8 +97,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 // without a message, otherwise together with the others of the batch. Between two turns the
 // reservation is in the lock table. Within one turn nothing reads the table, so the
 // reservation is added only once, with the timestamp.
-func (e *evaluation) stampCommit(call *Call, r mvcc.OnePhaseRequest) {
-	o := e.reservations.open(call, r, e.group.Term())
+func (e *evaluation) stampCommit(o *onePhase) {
 	if commitTS, ok := e.host.TimestampsNow(o.timestamps()); ok {
 		e.continueOnePhase(o, commitTS)
 		return
@@ -118,7 +118,7 @@ type reservations struct {
 func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint64) *onePhase {
 	r.tokens++
 	o := &onePhase{token: r.tokens, term: term, request: request, first: [1]*Call{call},
-		spare: call.Req.GetOnePhase().GetSpare()}
+		spare: wantsSpare(call.Req)}
 	o.calls = o.first[:]
 	r.held[request.StartTS] = o
 	return o
@@ -214,7 +214,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		return
 	}
 	e.memory.Took(commitTS)
-	result, muts, err := mvcc.OnePhaseCommit(e.view, o.request, commitTS, e.cfg.Limits)
+	result, muts, err := o.evaluate(e, commitTS)
 	if err != nil {
 		if answer := evaluate.Refusal(err); answer != nil {
 			e.reservations.abandon(o, answer)

@@ -21,11 +21,12 @@ type pipeline struct {
 
 // free reports whether another batch of mutations may be evaluated. A proposal that is being
 // applied makes room for the next, which is evaluated and written to the log concurrently;
-// at most three times limit may be in flight in all. Only that total includes steps of collection.
+// at most three times limit may be in flight in all. Only that total includes steps of collection
+// and entries that only finish decided transactions, which nobody awaits.
 func (p *pipeline) free() bool {
 	n := 0
 	for i, q := range p.inflight {
-		if !q.collects && i >= p.matched {
+		if !q.collects && !q.background && i >= p.matched {
 			n++
 		}
 	}

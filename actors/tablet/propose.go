@@ -60,8 +60,9 @@ type proposal struct {
 	began   time.Time
 	known   mvcc.Timestamp // the greatest that the leader knew before it was evaluated
 
-	collects bool // a step of collection
-	answered bool // its callers are answered: nothing can undo it any more
+	collects   bool // a step of collection
+	background bool // it only finishes transactions that are decided
+	answered   bool // its callers are answered: nothing can undo it any more
 }
 
 // reply is an answer that must wait before it is sent.

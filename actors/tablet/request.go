@@ -90,7 +90,7 @@ func requestSize(req *pb.TabletRequest) int {
 		return fixed * (1 + len(op.Walk.GetColumns()))
 	}
 	s := wire.SubjectOf(req)
-	n := fixed * (1 + len(s.Cells) + len(s.Intents))
+	n := fixed * (1 + len(s.Cells) + len(s.Intents) + len(s.Named))
 	for _, w := range s.Writes {
 		n += fixed + len(w.GetCell().GetRow()) + len(w.GetCell().GetColumn()) + len(w.GetValue())
 	}
@@ -125,6 +125,7 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	c.writes(s.Writes)
 	c.cells(s.Cells)
 	c.cells(s.Intents)
+	c.named(s.Named)
 	switch op := req.Op.(type) { // checks of single operations
 	case *pb.TabletRequest_Scan:
 		c.resume(op.Scan.GetResume())
@@ -239,6 +240,18 @@ func (c *check) cells(ps []*pb.Cell) {
 	}
 	for _, p := range ps {
 		c.cell(p, true)
+	}
+}
+
+// named checks addresses that other tablets may hold, and their number.
+func (c *check) named(ps []*pb.Cell) {
+	if len(ps) >= mvcc.MaxAsyncCells {
+		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "asynchronous commit of %d cells; at most %d",
+			len(ps)+1, mvcc.MaxAsyncCells))
+		return
+	}
+	for _, p := range ps {
+		c.cell(p, false)
 	}
 }
 

@@ -1,0 +1,65 @@
+package tablet
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Prewrites of asynchronous commits (docs/adr/0062). Like a one-phase commit, such a prewrite
+// reserves its cells, then gets a timestamp from the oracle, and is then evaluated: its locks are
+// proposed with the timestamp as their MinCommitTS. So a reader that has not seen the locks has a
+// lower timestamp. A leader that loses its lead in between proposes nothing; once it has proposed
+// the locks, the next leader serves nothing before it has applied them.
+
+// asyncPrewrite checks the prewrite and reserves its cells, or parks the call until it can be
+// judged.
+func (e *evaluation) asyncPrewrite(call *Call, r mvcc.PrewriteRequest) {
+	if o := e.reservations.held[r.StartTS]; o != nil {
+		// A copy of this message, or another one of the transaction.
+		e.waiting.hold(call, obstacle{start: r.StartTS, token: o.token})
+		return
+	}
+	for i := range r.Writes {
+		// As in onePhaseCommit: the state must not change before the timestamp arrives.
+		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
+			e.waiting.hold(call, obstacle{proposal: n})
+			return
+		}
+	}
+	r.MinCommitTS = mvcc.MaxTimestamp // only for the check
+	result, effects, err := mvcc.Prewrite(e.view, r, e.cfg.Limits)
+	switch {
+	case err != nil:
+		e.refuse(call, err)
+	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
+		e.waiting.hold(call, reserved(result.Locks))
+	case result.Status != mvcc.StatusOK || len(effects) == 0: // refused, or an earlier copy's locks are there
+		e.cfg.Metrics.Contended.observe(result)
+		e.proposal.answer(call, evaluate.Result(result))
+	default:
+		e.stampCommit(e.reservations.openPrewrite(call, r, e.group.Term()))
+	}
+}
+
+// openPrewrite records a new prewrite of an asynchronous commit, under a new token.
+func (r *reservations) openPrewrite(call *Call, request mvcc.PrewriteRequest, term uint64) *onePhase {
+	o := r.open(call, mvcc.OnePhaseRequest{StartTS: request.StartTS, Writes: request.Writes}, term)
+	o.prewrite = &request
+	return o
+}
+
+// evaluate returns the result and the effects of the commit or of the prewrite at the timestamp.
+func (o *onePhase) evaluate(e *evaluation, at mvcc.Timestamp) (mvcc.Result, []mvcc.Mutation, error) {
+	if o.prewrite == nil {
+		return mvcc.OnePhaseCommit(e.view, o.request, at, e.cfg.Limits)
+	}
+	r := *o.prewrite
+	r.MinCommitTS = at
+	return mvcc.Prewrite(e.view, r, e.cfg.Limits)
+}
+
+// wantsSpare reports whether the client wants a timestamp for its next transaction.
+func wantsSpare(req *pb.TabletRequest) bool {
+	return req.GetOnePhase().GetSpare() || req.GetPrewrite().GetSpare()
+}
