@@ -245,7 +245,8 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 func (n *Node) clientConfig() txn.Config {
 	return txn.Config{
 		Limits: mvcc.Limits(n.cfg.Limits), LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger,
-		Tracer: n.tracing.tracer,
+		Tracer:       n.tracing.tracer,
+		AsyncCommits: func() bool { return n.gate.Has(version.AsyncCommits) },
 	}
 }
 

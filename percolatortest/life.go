@@ -83,7 +83,7 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 			return refusal("percolatortest: injected: the run died before clearing its notification"), nil
 		}
 	case *pb.TabletRequest_Rollback:
-		if l.isUnknown(op.Rollback.StartTs) {
+		if !op.Rollback.Ask && l.isUnknown(op.Rollback.StartTs) {
 			return refusal("percolatortest: injected: the outcome stays unknown"), nil
 		}
 	case *pb.TabletRequest_Get, *pb.TabletRequest_Scan:
@@ -92,7 +92,13 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 		if r := l.conflicting(op.Prewrite.StartTs, op.Prewrite.Writes); r != nil {
 			return r, nil
 		}
-		return l.sendOrFail(ctx, d, req)
+		if len(op.Prewrite.Secondaries) == 0 { // else the transaction is committed once all cells are locked
+			return l.sendOrFail(ctx, d, req)
+		}
+		if l.isUnknown(op.Prewrite.StartTs) { // a copy
+			return refusal("percolatortest: injected: the outcome stays unknown"), nil
+		}
+		return l.decide(ctx, d, req, op.Prewrite.StartTs)
 	case *pb.TabletRequest_OnePhase:
 		if r := l.conflicting(op.OnePhase.StartTs, op.OnePhase.Writes); r != nil {
 			return r, nil
@@ -140,9 +146,9 @@ func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletRespo
 	}}}
 }
 
-// decide sends the message that decides a transaction: a one-phase commit, or the commit of
-// the primary, which precedes those of the secondaries. It is the first commit message with
-// the start timestamp.
+// decide sends the message that decides a transaction: a one-phase commit, the prewrite of the
+// primary of an asynchronous commit, or the commit of the primary, which precedes those of the
+// secondaries. It is the first such message with the start timestamp.
 func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest,
 	start uint64) (*pb.TabletResponse, error) {
 	f := l.faults.take(l.faults.runs.observer(start), start, CommitReplyLost, CommitUnknown,

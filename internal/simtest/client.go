@@ -45,6 +45,8 @@ func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 	if number%3 == 1 { // a third of the clients soon abandon commits with an unknown outcome
 		cfg.SettleTimeout = 100 * time.Millisecond
 	}
+	async := number%4 != 3 // the others use the protocol of mixed clusters
+	cfg.AsyncCommits = func() bool { return async }
 	t.client = txn.NewClient(t, cfg)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,6 +23,8 @@ type world struct {
 	table mvcc.TableID
 	// locksAll makes clients prewrite all tablets of a transaction in several tablets.
 	locksAll bool
+	// async makes clients commit asynchronously where they can.
+	async bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -39,6 +41,7 @@ func (w *world) client(cfg txn.Config) (*txn.Client, *txntest.Process) {
 	w.t.Helper()
 	p := w.Process(7, uint64(w.Timestamps(1)))
 	cfg.TwoPhaseOnly = cfg.TwoPhaseOnly || w.locksAll
+	cfg.AsyncCommits = func() bool { return w.async }
 	c := txn.NewClient(p, cfg)
 	w.t.Cleanup(func() {
 		p.Inject(nil)

@@ -34,6 +34,7 @@ type Client struct {
 	beats      *heartbeats
 	leases     *leases
 
+	async   asyncGate
 	spares  spares.Spares
 	weak    weakColumns
 	learned prefetcher
@@ -45,6 +46,7 @@ type Client struct {
 // closed.
 func NewClient(transport Transport, cfg Config) *Client {
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
+	c.async.known = cfg.AsyncCommits
 	c.learned.patterns = make(map[patternKey]*pattern)
 	c.work = background.New(c.cfg.OperationTimeout)
 	c.oracle = newOracle(transport, &c.cfg)

@@ -66,6 +66,9 @@ type Config struct {
 	ReadCacheBytes int
 	// TwoPhaseOnly disables one-phase commits, for benchmarks.
 	TwoPhaseOnly bool
+	// AsyncCommits reports whether all nodes of the cluster support asynchronous commits. By default
+	// the client asks meta.
+	AsyncCommits func() bool
 	// TransactionBytes is the default maximum size of a transaction's write buffer; default
 	// 128 MiB.
 	TransactionBytes int

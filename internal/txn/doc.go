@@ -5,8 +5,11 @@
 //
 // Invariants (numbers in brackets refer to design section 4):
 //  1. Primary first [3]: no secondary is committed or rolled back before the primary's
-//     decision is known.
-//  2. Proof of order [10]: commit_ts is requested after every prewrite has been acknowledged;
+//     decision is known. An asynchronous commit (async.go) is decided by all of its cells: it is
+//     committed once all of them are locked.
+//  2. Proof of order [10]: commit_ts is requested after every prewrite has been acknowledged; of
+//     an asynchronous commit it is the greatest of the timestamps that the tablets have requested
+//     after reserving their cells;
 //     a snapshot's timestamp is requested before anything is read, by the client or, for a
 //     first read, by the tablet. A transaction without a snapshot, which reads nothing, may
 //     start at an older one (spares).
@@ -15,7 +18,8 @@
 //  4. If the reply to a primary's commit or to a one-phase commit is lost, a Rollback at the
 //     primary settles it: it returns the commit timestamp or refuses the commit forever. So
 //     does a commit that is abandoned after an answer that a delayed copy of the message may
-//     not get. Until then Commit reports only ErrCommitUnknown, and nothing runs again [8]. A
+//     not get. An asynchronous commit that fails is settled by a Rollback at all of its cells,
+//     unless one of them has refused it for good. Until then Commit reports only ErrCommitUnknown, and nothing runs again [8]. A
 //     one-phase commit never turns into two phases with the same start_ts, and is sent with
 //     another start_ts only after a tablet has refused the first one for good.
 //  5. A retry runs user code again and never resends buffered writes, unless the transaction
@@ -39,5 +43,6 @@
 //
 // Everything that a Client starts in the background is bounded, and Close joins it. A crash of
 // the process leaves locks behind. They expire by the oracle's time, and transactions that
-// encounter them resolve them by their primary (CheckTxnStatus).
+// encounter them resolve them by their primary (CheckTxnStatus), or, if that has the lock of an
+// asynchronous commit, by all of the cells (resolver.decide).
 package txn

@@ -56,28 +56,33 @@ func (w *world) abandonLocks(commit *mvcc.Timestamp, rows ...string) mvcc.Worker
 }
 
 // ways are the ways of committing: all in one tablet, and spread over three, of which the primary's
-// commits in one phase or is prewritten like the others.
+// commits in one phase or is prewritten like the others; or all are prewritten for an asynchronous
+// commit.
 var ways = map[string][]string{
 	"one phase": {"a", "b"}, "two phases": {"a", "h", "z"}, lockAll: {"a", "h", "z"},
+	asyncWay: {"a", "h", "z"},
 }
 
-const lockAll = "two phases, all prewritten"
+const (
+	lockAll  = "two phases, all prewritten"
+	asyncWay = "asynchronous"
+)
 
 // newWorldOf returns a world whose clients commit in the given way.
 func newWorldOf(t *testing.T, way string) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.locksAll = way == lockAll
+	w.locksAll, w.async = way == lockAll, way == asyncWay
 	return w
 }
 
-// decides reports whether the operation decides a transaction: its one-phase commit or its
-// primary's commit.
+// decides reports whether the operation decides a transaction: its one-phase commit, its primary's
+// commit or, of an asynchronous commit, the primary's prewrite.
 func decides(req *pb.TabletRequest) bool {
-	if c := req.GetCommit(); c != nil {
-		return string(c.Cells[0].Row) == "a"
+	if p := req.GetPrewrite(); p.GetAsync() {
+		return string(p.Writes[0].Cell.Row) == "a"
 	}
-	return req.GetOnePhase() != nil
+	return req.GetCommit().GetDecides() || req.GetOnePhase() != nil
 }
 
 // attempt runs one transaction that writes value to the rows, and counts runs of its function.
@@ -124,7 +129,7 @@ func TestUnknownOutcome(t *testing.T) {
 				if decides(req) && !cut.Swap(true) {
 					return txntest.Fault{Lost: !done, Reply: done}
 				}
-				return txntest.Fault{NotSent: cut.Load()}
+				return txntest.Fault{NotSent: cut.Load() && (req.GetPrewrite() == nil || decides(req))}
 			})
 			runs, err := w.attempt(c, "v", rows)
 			if runs != 1 || !errors.Is(err, txn.ErrCommitUnknown) {
@@ -139,7 +144,7 @@ func TestUnknownOutcome(t *testing.T) {
 }
 
 // A lost reply that can be settled is settled: the transaction is reported as committed if it is,
-// and is fenced and run again otherwise.
+// and is fenced and run again otherwise. An asynchronous commit sends its prewrite again.
 func TestSettle(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
@@ -152,14 +157,16 @@ func TestSettle(t *testing.T) {
 				}
 				return txntest.Fault{}
 			})
-			want := 2
-			if done {
+			want, settled := 2, uint64(1)
+			if name == asyncWay {
+				want, settled = 1, 0
+			} else if done {
 				want = 1
 			}
 			if runs, err := w.attempt(c, "v", rows); runs != want || err != nil {
 				t.Errorf("%s, done %v: %d runs, %v", name, done, runs, err)
 			}
-			if s := c.Stats(); s.Settled != 1 {
+			if s := c.Stats(); s.Settled != settled {
 				t.Errorf("%s: settled %d times", name, s.Settled)
 			}
 			if !w.allOrNothing(name, "v", rows) {
@@ -333,26 +340,37 @@ func TestCommitTimestampAfterPrewrites(t *testing.T) {
 // A one-phase commit whose tablet was split is run again with another start timestamp, not in two
 // phases with its own.
 func TestOnePhaseNeverBecomesTwo(t *testing.T) {
-	w := newWorld(t)
-	c, p := w.client(txn.Config{})
-	w.set(c, "0", "a", "b")
-	var starts []uint64
-	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-		if one := req.GetOnePhase(); one != nil {
-			starts = append(starts, one.StartTs)
-			w.Split(w.table, "b")
+	for _, async := range []bool{false, true} {
+		w := newWorld(t)
+		w.async = async
+		c, p := w.client(txn.Config{})
+		w.set(c, "0", "a", "b")
+		var first atomic.Uint64
+		var ones atomic.Int32
+		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+			if one := req.GetOnePhase(); one != nil {
+				ones.Add(1)
+				if !first.CompareAndSwap(0, one.StartTs) && one.StartTs == first.Load() {
+					t.Error("sent again with the same start timestamp")
+				}
+				w.Split(w.table, "b")
+			}
+			if pre := req.GetPrewrite(); pre != nil && pre.StartTs == first.Load() {
+				t.Error("prewritten with the start timestamp of a one-phase commit")
+			}
+			return txntest.Fault{}
+		})
+		runs, err := w.attempt(c, "v", []string{"a", "b"})
+		want := int32(2) // the second run's last tablet commits in one phase too
+		if async {
+			want = 1
 		}
-		if pre := req.GetPrewrite(); pre != nil && pre.StartTs == starts[0] {
-			t.Error("prewritten with the start timestamp of a one-phase commit")
+		if err != nil || runs != 2 || ones.Load() != want {
+			t.Errorf("asynchronous %v: %d runs, %d one-phase commits, %v; want 2 and %d", async, runs,
+				ones.Load(), err, want)
 		}
-		return txntest.Fault{}
-	})
-	runs, err := w.attempt(c, "v", []string{"a", "b"})
-	// The second run's last tablet commits in one phase too.
-	if err != nil || runs != 2 || len(starts) != 2 || starts[0] == starts[1] {
-		t.Errorf("%d runs, %d one-phase commits, %v; want 2 and 2, at different timestamps", runs, len(starts), err)
+		c.Flush()
+		p.Inject(nil)
+		w.allOrNothing("split", "v", []string{"a", "b"})
 	}
-	c.Flush()
-	p.Inject(nil)
-	w.allOrNothing("split", "v", []string{"a", "b"})
 }

@@ -73,9 +73,10 @@ func TestGivenUp(t *testing.T) {
 			return txntest.Fault{Answer: &pb.Error{Code: codes[min(int(n), len(codes))-1]}}
 		}
 	}
-	// The way that decides in one phase, and the one that decides after everything is prewritten.
-	oneMessage := []string{"one phase", "two phases"}
-	all := []string{"one phase", "two phases", lockAll}
+	// The ways that decide without a separate commit, and the one that decides after everything is
+	// prewritten.
+	oneMessage := []string{"one phase", "two phases", asyncWay}
+	all := append([]string{lockAll}, oneMessage...)
 	for name, test := range map[string]givingUp{
 		"locked": {ways: oneMessage, locked: true, want: txn.ErrLocked,
 			fault: func(int32) txntest.Fault { return txntest.Fault{} }},

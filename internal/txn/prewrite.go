@@ -3,6 +3,7 @@ package txn
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -67,6 +68,9 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryP
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
 		resp, v, err := p.c.router.try(ctx, part.d, req)
+		if p.async != nil && !errors.Is(err, ErrNotSent) {
+			p.async.sent.Store(true)
+		}
 		switch v {
 		case answered:
 			again, err := p.prewriteResult(ctx, resp.GetMutation(), rounds)
@@ -103,6 +107,9 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 		// Set also after "committed": this copy of the message has found the outcome of an earlier
 		// copy.
 		p.held.Store(true)
+		if p.async != nil {
+			return false, p.async.note(res)
+		}
 		return false, nil
 	case pb.Status_STATUS_LOCKED:
 		err := p.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
@@ -119,6 +126,13 @@ func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 		Expiry: uint64(p.c.oracle.expiry()),
 		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes),
 		Intents: wire.CellsPB(part.intents), Origin: uint64(p.t.origin),
+	}
+	if p.async != nil {
+		body.Async, body.Spare = true, p.blind
+		if part.writes[0].cell == p.primary { // the first of all
+			cells, _, _ := p.cells()
+			body.Secondaries = wire.CellsPB(cells[1:])
+		}
 	}
 	return &pb.TabletRequest{
 		Op: &pb.TabletRequest_Prewrite{Prewrite: body}, Trace: p.t.span.Sent(),

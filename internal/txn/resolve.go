@@ -246,7 +246,13 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 		return mvcc.Timestamp(res.CommitTs), false, nil
 	case pb.Status_STATUS_ROLLED_BACK:
 		return 0, false, nil
-	case pb.Status_STATUS_LIVE, pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
+	case pb.Status_STATUS_LIVE:
+		if len(res.Locks) > 0 && res.Locks[0].GetLock().GetMinCommitTs() != 0 {
+			primary := wire.LockInfo(res.Locks[0])
+			return r.askCells(ctx, primary, dead || now >= primary.Lock.Expiry)
+		}
+		return 0, true, nil
+	case pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
 		// unknown: below the safepoint nothing can be inferred; the tablet's garbage
 		// collection decides
 		return 0, true, nil

@@ -21,7 +21,8 @@ type twoPhase struct {
 	c *Client
 	heartbeat
 	commitStart
-	held atomic.Bool // a prewrite may have left locks
+	held  atomic.Bool  // a prewrite may have left locks
+	async *asyncCommit // nil unless all cells are prewritten for an asynchronous commit
 	// last is the primary's part of the transaction if it commits in one phase after all else
 	// is prewritten (docs/adr/0046). It is empty if the primary is prewritten too.
 	last    onePhase
@@ -44,6 +45,9 @@ type twoPhase struct {
 //
 // The user waits for commit; its latency is one prewrite, one timestamp and one commit.
 func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
+	if p.asyncFits() {
+		return p.commitAsync(ctx)
+	}
 	if err := p.chooseLast(ctx); err != nil {
 		return 0, err
 	}

@@ -33,6 +33,9 @@ func (c *Cluster) serve(req *pb.TabletRequest) (*pb.TabletResponse, []mvcc.Mutat
 	if one := req.GetOnePhase(); one != nil {
 		return c.onePhase(one)
 	}
+	if p := req.GetPrewrite(); p.GetAsync() {
+		return c.asyncPrewrite(p)
+	}
 	res, effects, err := evaluate.Rule(c.view, req, c.limits)
 	if err != nil {
 		return failure(err), nil
@@ -74,6 +77,21 @@ func (c *Cluster) onePhase(req *pb.OnePhaseRequest) (*pb.TabletResponse, []mvcc.
 	}
 	resp := evaluate.Result(res)
 	if req.Spare && commitTS != 0 && res.Status == mvcc.StatusOK {
+		resp.GetMutation().SpareTs = uint64(c.next(1))
+	}
+	return resp, effects
+}
+
+// asyncPrewrite locks the cells in one step, so that it needs no reservation.
+func (c *Cluster) asyncPrewrite(req *pb.PrewriteRequest) (*pb.TabletResponse, []mvcc.Mutation) {
+	r := wire.Prewrite(req)
+	r.MinCommitTS = c.next(1)
+	res, effects, err := mvcc.Prewrite(c.view, r, c.limits)
+	if err != nil {
+		return failure(err), nil
+	}
+	resp := evaluate.Result(res)
+	if req.Spare && len(effects) > 0 {
 		resp.GetMutation().SpareTs = uint64(c.next(1))
 	}
 	return resp, effects

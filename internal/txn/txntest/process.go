@@ -218,8 +218,17 @@ func (p *Process) HoldHistory(context.Context,
 	return nil, errNoMeta
 }
 
-// AdminConn returns nil: the cluster has no admin service.
-func (p *Process) AdminConn() grpc.ClientConnInterface { return nil }
+// AdminConn returns a connection without an admin service: every call fails.
+func (p *Process) AdminConn() grpc.ClientConnInterface { return noAdmin{} }
+
+type noAdmin struct{}
+
+func (noAdmin) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return errNoMeta }
+
+func (noAdmin) NewStream(context.Context, *grpc.StreamDesc, string,
+	...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errNoMeta
+}
 
 // Worker returns the process.
 func (p *Process) Worker() mvcc.Worker { return p.worker }
