@@ -71,6 +71,7 @@ func (a *admission) request(req *pb.TabletRequest) {
 		a.cells(op.Clients, w.GetCell())
 	}
 	a.cells(access, s.Cells...)
+	a.cells(op.Clients, s.Named...)
 	a.cells(op.Clients, s.Intents...)
 	// A span is only read, so only its table matters.
 	a.highest = max(a.highest, s.Span.GetTable())

@@ -115,6 +115,9 @@ func tablesOf(req *pb.TabletRequest) (ids []uint32) {
 	for _, w := range s.Writes {
 		cell(w.GetCell())
 	}
+	for _, c := range s.Named { // likewise
+		cell(c)
+	}
 	for _, c := range s.Cells {
 		cell(c)
 	}

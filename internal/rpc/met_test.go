@@ -90,6 +90,29 @@ func (r *metRig) prewrite(role certs.Role, start mvcc.Timestamp, cells ...*pb.Ce
 	}).GetError()
 }
 
+// prewriteAsync leaves the locks of an asynchronous commit on row 0 of table primary and on the cells,
+// or if not complete all but the last of them. They expire after 10 s.
+func (r *metRig) prewriteAsync(start mvcc.Timestamp, complete bool, cells ...*pb.Cell) {
+	r.t.Helper()
+	all := append([]*pb.Cell{at(r.primary, 0)}, cells...)
+	for i, c := range all {
+		if !complete && i == len(all)-1 {
+			break
+		}
+		req := &pb.PrewriteRequest{StartTs: uint64(start), Primary: all[0], Async: true,
+			Expiry: uint64(mvcc.TimestampAt(start.Millis() + 10_000)),
+			Writes: []*pb.CellWrite{{Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}}}
+		if i == 0 {
+			req.Secondaries = cells
+		}
+		resp := r.send(certs.Node, mvcc.TableID(c.Table),
+			&pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: req}})
+		if resp.GetMutation().GetMinCommitTs() == 0 {
+			r.t.Fatal(resp)
+		}
+	}
+}
+
 // ask requests from the primary the end of a lock on the cell, claiming that it expired long ago.
 func (r *metRig) ask(role certs.Role, start mvcc.Timestamp, met *pb.Cell) pb.Status {
 	r.t.Helper()
@@ -158,6 +181,53 @@ func TestLocksEndWhereOneMayOnlyRead(t *testing.T) {
 	}
 }
 
+// TestAsyncLocksEndWithoutAGrant: a client that may not end all cells of an asynchronous commit gets
+// past its lock at once if all of them are locked, and otherwise once it has expired. It does not
+// learn the other cells. Catches BROKEN=async_named.
+func TestAsyncLocksEndWithoutAGrant(t *testing.T) {
+	for _, complete := range []bool{true, false} {
+		for _, primary := range []bool{true, false} { // the client may write the primary's table
+			for _, role := range []certs.Role{certs.Writer, certs.Reader} {
+				t.Run(fmt.Sprintf("%s, complete %v, primary %v", role, complete, primary), func(t *testing.T) {
+					testAsyncLock(t, role, complete, primary)
+				})
+			}
+		}
+	}
+}
+
+func testAsyncLock(t *testing.T, role certs.Role, complete, primary bool) {
+	r := newMetRig(t)
+	if primary {
+		r.policy.Grants = r.policy.Grants[1:]
+	}
+	start := r.now()
+	r.prewriteAsync(start, complete, at(r.free, 1), at(r.own, 2))
+	check := &pb.CheckTxnStatusRequest{Primary: at(r.primary, 0), StartTs: uint64(start), Now: uint64(r.now()),
+		MetExpiry: uint64(mvcc.MaxTimestamp - 2)}
+	resp := r.send(role, r.primary, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
+	if m := resp.GetMutation(); m.GetStatus() != pb.Status_STATUS_LIVE || len(m.GetLocks()) != 0 {
+		t.Fatalf("NAMED: the status of the primary: %v", resp)
+	}
+	client := txn.NewClient(r.clients[role], txn.Config{})
+	defer func() { _ = client.Close() }()
+	if !complete {
+		r.cluster.Advance(11 * time.Second)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := client.Run(ctx, txn.Options{}, func(ctx context.Context, x *txn.Txn) error {
+		_, found, err := x.Get(ctx, txn.Key{Table: "free", Row: "01", Column: "c"})
+		if err == nil && found != complete {
+			t.Errorf("found %v", found)
+		}
+		return err
+	})
+	if err != nil || r.cluster.Locks(r.free) != 0 {
+		t.Errorf("LOCK-STAYS: %v, %d locks", err, r.cluster.Locks(r.free))
+	}
+}
+
 // TestMetLocksAreLookedAt: a client's claims about locks end nothing: neither before their expiry,
 // nor for a cell without a lock of the transaction, nor for a cell that it may not read.
 func TestMetLocksAreLookedAt(t *testing.T) {
@@ -184,6 +254,29 @@ func TestMetLocksAreLookedAt(t *testing.T) {
 	live("a cell of nodes", wire.CellPB(mvcc.Cell{Table: mvcc.TimerTable, Row: "00", Column: "c"}))
 	if got := r.ask(certs.Reader, start, at(r.free, 1)); got != pb.Status_STATUS_ROLLED_BACK {
 		t.Error(got)
+	}
+}
+
+// TestAsyncPrewritesTakeTheGrantsOfAllCells: a client cannot name cells that it may not write in the
+// lock of an asynchronous commit: others would roll the transaction back there.
+func TestAsyncPrewritesTakeTheGrantsOfAllCells(t *testing.T) {
+	r := newMetRig(t)
+	prewrite := func(named *pb.Cell) *pb.Error {
+		start := r.now()
+		return r.send(certs.Writer, r.free, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{
+			Prewrite: &pb.PrewriteRequest{StartTs: uint64(start), Primary: at(r.free, 1), Async: true,
+				Expiry:      uint64(mvcc.TimestampAt(start.Millis() + 10_000)),
+				Writes:      []*pb.CellWrite{{Cell: at(r.free, 1), Kind: pb.Kind_KIND_PUT}},
+				Secondaries: []*pb.Cell{named}}}}).GetError()
+	}
+	for _, named := range []*pb.Cell{at(r.own, 2), at(1, 2), wire.CellPB(mvcc.Cell{Table: r.free, Class: mvcc.ClassAck,
+		Row: "02", Column: "c"})} {
+		if e := prewrite(named); e.GetCode() != pb.Error_CODE_PERMISSION && e.GetCode() != pb.Error_CODE_INVALID {
+			t.Errorf("NAMED: %v: %v", named, e)
+		}
+	}
+	if e := prewrite(at(r.free, 2)); e != nil {
+		t.Errorf("a cell that it may write: %v", e)
 	}
 }
 

@@ -198,6 +198,9 @@ func (s *service) do(ctx context.Context, who Caller,
 	case err != nil:
 		return failed(pb.Error_CODE_UNKNOWN, err.Error())
 	}
+	if asked != nil {
+		resp = s.withoutNamed(ctx, who, asked, resp)
+	}
 	return s.grants.answer(who, resp)
 }
 
@@ -208,7 +211,16 @@ func (s *service) do(ctx context.Context, who Caller,
 // not expired.
 func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest,
 	weakened bool) {
-	if s.cfg.Resolve == nil || check.Now < check.MetExpiry {
+	if check.Now >= check.MetExpiry {
+		s.endMet(ctx, who, check, weakened)
+	}
+}
+
+// endMet ends the locks that the caller names, as far as the transaction is decided or they have
+// expired. It leaves cells that the caller may not read and, unless all is set, those whose locks
+// the caller may end.
+func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest, all bool) {
+	if s.cfg.Resolve == nil {
 		return
 	}
 	for _, c := range check.Met[:min(len(check.Met), txn.MaxMet)] {
@@ -218,7 +230,7 @@ func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxn
 		end := &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{
 			ResolveLock: &pb.ResolveLockRequest{Cells: []*pb.Cell{c}},
 		}}
-		if !s.may(ctx, who, read) || !weakened && s.may(ctx, who, end) {
+		if !s.may(ctx, who, read) || !all && s.may(ctx, who, end) {
 			continue
 		}
 		live, err := s.cfg.Resolve(ctx, wire.Cell(c), mvcc.Timestamp(check.StartTs))
@@ -229,6 +241,29 @@ func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxn
 			return
 		}
 	}
+}
+
+// withoutNamed removes the cells of an asynchronous commit from the answer to a status check of its
+// primary, if the caller may not end all of them (docs/adr/0062): it could not decide the
+// transaction, and need not learn their names. The node decides it at once in the caller's place,
+// and ends the locks that the caller has encountered and may read. The caller is told that the
+// transaction is alive, and reads again.
+func (s *service) withoutNamed(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest,
+	resp *pb.TabletResponse) *pb.TabletResponse {
+	m := resp.GetMutation()
+	if len(m.GetLocks()) == 0 || len(m.Locks[0].GetLock().GetSecondaries()) == 0 {
+		return resp
+	}
+	cells := append([]*pb.Cell{check.Primary}, m.Locks[0].Lock.Secondaries...)
+	end := &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{
+		Rollback: &pb.RollbackRequest{StartTs: check.StartTs, Cells: cells},
+	}}
+	if s.may(ctx, who, end) {
+		return resp
+	}
+	s.endMet(ctx, who, check, true)
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{
+		Mutation: &pb.MutationResult{Status: m.Status}}}
 }
 
 // may reports whether the caller may perform the operation.
