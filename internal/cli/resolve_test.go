@@ -219,3 +219,42 @@ func TestObserverReplay(t *testing.T) {
 		}
 	}
 }
+
+// TestLockForceOfAsyncCommit: --force decides an asynchronous commit by all of its cells: it commits
+// one whose cells are all locked, and rolls back another one. Catches BROKEN=async_forced.
+func TestLockForceOfAsyncCommit(t *testing.T) {
+	for _, tc := range []struct {
+		missing  bool // Joe's cell is not locked
+		says     string
+		commitTS uint64
+	}{{false, "rolled forward, committed at 9", 9}, {true, "rolled back by force", 0}} {
+		cluster := lockedCluster(pb.Status_STATUS_LIVE, 0)
+		joe := &pb.Cell{Table: 16, Row: []byte("Joe"), Column: []byte("bal")}
+		cluster.mutate = func(req *pb.TabletRequest) *pb.MutationResult {
+			roll := req.GetRollback()
+			switch {
+			case req.GetCheckTxnStatus() != nil:
+				return &pb.MutationResult{Status: pb.Status_STATUS_LIVE, Locks: []*pb.LockInfo{{
+					Cell: req.GetCheckTxnStatus().Primary, Lock: &pb.Lock{StartTs: req.GetCheckTxnStatus().StartTs,
+						Primary: req.GetCheckTxnStatus().Primary, Expiry: 1 << 62, MinCommitTs: 7, Secondaries: []*pb.Cell{joe}},
+				}}}
+			case roll == nil:
+				return &pb.MutationResult{}
+			case len(roll.Cells) == 1 && string(roll.Cells[0].Row) == "Bob": // the primary alone
+				return &pb.MutationResult{Status: pb.Status_STATUS_LIVE, MinCommitTs: 7}
+			case tc.missing && roll.Ask:
+				return &pb.MutationResult{Status: pb.Status_STATUS_NOT_FOUND}
+			case tc.missing:
+				return &pb.MutationResult{}
+			}
+			return &pb.MutationResult{Status: pb.Status_STATUS_LIVE, MinCommitTs: 9}
+		}
+		code, stdout, stderr := runApp(t, cluster, nil, "lock", "resolve", "bank", "Bob", "--force", "--yes")
+		if code != shell.ExitDone || !strings.Contains(stdout+stderr, tc.says) {
+			t.Errorf("ASYNC-FORCED: missing %v: exit code %d, want %q\n%s%s", tc.missing, code, tc.says, stdout, stderr)
+		}
+		if n, at := sentResolutions(cluster); n != 1 || at != tc.commitTS {
+			t.Errorf("ASYNC-FORCED: missing %v: %d resolved at %d, want one at %d", tc.missing, n, at, tc.commitTS)
+		}
+	}
+}

@@ -316,12 +316,8 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	// concurrently.
 	done, err := v.Client.ResolveLock(ctx, l)
 	if err == nil && !done && v.force {
-		// Roll the transaction back at its primary first, then resolve this lock by that
-		// decision.
 		out.Forced = true
-		if err = v.rollBack(ctx, l); err == nil {
-			done, err = v.Client.ResolveLock(ctx, l)
-		}
+		done, err = v.rollBack(ctx, l)
 	}
 	commitTS, known := v.Client.Decided(l.Lock.StartTS)
 	if errors.Is(err, percolator.ErrPermission) && l.Cell.Class == mvcc.ClassAck && known {
@@ -355,8 +351,9 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	return nil
 }
 
-// rollBack rolls a live transaction back at its primary, the only cell where that is safe.
-func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
+// rollBack rolls a live transaction back at its primary, the only cell where that is safe, and then
+// resolves this lock by that decision.
+func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
 	// Roll back only the primary: rolling back a secondary alone would tear the transaction if its
 	// primary commits.
@@ -366,16 +363,18 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	answer, _, err := v.Client.Send(ctx, at,
 		&pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
 	if err != nil {
-		return err
+		return false, err
 	}
 	switch status := answer.GetMutation().GetStatus(); status {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED,
 		pb.Status_STATUS_UNKNOWN:
 		// Committed: the commit came first and is rolled forward. Locked, unknown: the transaction
 		// is undecided and stays alive.
-		return nil
+		return v.Client.ResolveLock(ctx, l)
+	case pb.Status_STATUS_LIVE: // an asynchronous commit: all its cells decide, not the primary alone
+		return v.Client.ForceLock(ctx, l)
 	default:
-		return coded.Errorf("", "%w: unexpected status of a rollback: %v", shell.ErrNoAnswer, status)
+		return false, coded.Errorf("", "%w: unexpected status of a rollback: %v", shell.ErrNoAnswer, status)
 	}
 }
 
