@@ -74,9 +74,13 @@ func run(ctx context.Context, r *harness.Run) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	r.Note("One node and the callers share one process, plain text on loopback. The native client reads and writes through Dial; the gateway is one hop more. Writes have no idempotency key.")
-	clients := []client{ofDB(db)}
-	for _, p := range protocols() {
-		defer p.http.CloseIdleConnections()
+	clients, all := []client{ofDB(db)}, protocols()
+	defer func() {
+		for _, p := range all {
+			p.http.CloseIdleConnections()
+		}
+	}()
+	for _, p := range all {
 		clients = append(clients, ofGateway(p.name, gw.NewGatewayClient(p.http, "http://"+n.GatewayAddr(), p.options...)))
 	}
 	return measure(ctx, r, clients)
