@@ -30,7 +30,7 @@ type Schedules interface {
 // Made describes a completed backup.
 type Made struct {
 	Name string
-	At   time.Time // the time of its timestamp
+	At   time.Time // the time of the backup's timestamp
 	Full bool
 	// PruneErr is the error of removing old backups afterwards; nil means they were removed.
 	PruneErr error

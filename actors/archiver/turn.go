@@ -22,7 +22,7 @@ const (
 func (w *work) turn(ctx context.Context) time.Duration {
 	all, err := w.list(ctx)
 	if err != nil {
-		return w.cfg.Pause // other parts of the node log that meta does not answer
+		return w.cfg.Pause // other parts of the node log that meta is unreachable
 	}
 	for _, s := range all {
 		if ctx.Err() == nil && due(s, w.cfg.Now()) {
@@ -50,7 +50,7 @@ func (w *work) make(ctx context.Context, s *pb.BackupSchedule) {
 	began, log := w.cfg.Now(), w.cfg.Logger.With("schedule", s.Name, "location", s.Location)
 	made, err := w.cfg.Make(ctx, s, incremental(s, began))
 	if ctx.Err() != nil {
-		return // the next leader of meta resumes it
+		return // the next leader of meta resumes the backup
 	}
 	if err != nil {
 		log.Warn("archiver: backup failed, will retry", "error", err)
@@ -67,7 +67,7 @@ func (w *work) make(ctx context.Context, s *pb.BackupSchedule) {
 	}); err != nil {
 		log.Warn("archiver: cannot record a backup, which will be made again", "error", err)
 	}
-	_, _ = w.list(ctx) // for Last
+	_, _ = w.list(ctx) // refreshes what Last returns
 }
 
 // note writes the outcome of an attempt into the schedule's record.
