@@ -52,7 +52,7 @@ func (w *worker) save(ctx context.Context, b *pb.Backfill) progress {
 	continues, err := w.cfg.Meta.SaveBackfill(ctx, b)
 	var refused *txn.ServerError
 	switch {
-	case errors.As(err, &refused): // the observer is gone, and the record with it
+	case errors.As(err, &refused): // the observer and its back-fill's record were removed
 		return progressDone
 	case err != nil:
 		return w.fillFailed(ctx, b, err)
@@ -97,7 +97,7 @@ func (w *worker) fillFailed(ctx context.Context, b *pb.Backfill, err error) prog
 // page is the cells of one step.
 type page struct {
 	cells []mvcc.Cell // the observer's notify cells of the rows
-	rows  int         // that were read
+	rows  int         // rows that were read
 	next  string      // the row at which the next page begins
 	last  bool        // there are no more rows
 }
@@ -158,7 +158,7 @@ func below(ctx context.Context, s *txn.Snapshot, observer string, v uint32,
 		if !ack.Found {
 			continue
 		}
-		// The run for a malformed acknowledgment reports it.
+		// Mark a row with a malformed acknowledgment too: the run that follows reports it.
 		if _, version, err := notify.DecodeAck(ack.Value); err != nil || version < v {
 			out = append(out, cells[i])
 		}

@@ -76,7 +76,7 @@ func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo,
 	}
 	for e, err := range w.cfg.Client.WalkColumn(walkCtx, group, column) {
 		if err != nil {
-			// A failed request cancels the walk; then its error is the cause.
+			// If a failed request has canceled the walk, return the request's error.
 			if cause := requests.Wait(); cause != nil {
 				err = cause
 			}
