@@ -38,8 +38,8 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
 		case answer.Confirmed:
 			return d, nil
 		case len(answer.Unsettled) == 0:
-			return nil, fmt.Errorf("%w: commits from below %d are under way in tablet %d",
-				errBlocked, rec.Target, d.TabletId)
+			return nil, fmt.Errorf("%w: transactions that began below %d are being committed "+
+				"in tablet %d", errBlocked, rec.Target, d.TabletId)
 		}
 		resolved, err := c.resolve(ctx, rec, answer.Unsettled)
 		if err != nil {
@@ -53,8 +53,8 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
 				errBlocked, l.GetLock().GetStartTs(), cell.GetTable(), cell.GetRow(), d.TabletId)
 		}
 	}
-	return nil, fmt.Errorf("%w: too many locks from below %d to resolve in one turn", errBlocked,
-		rec.Target)
+	return nil, fmt.Errorf("%w: too many locks of transactions that began below %d to resolve "+
+		"in one turn", errBlocked, rec.Target)
 }
 
 // resolve resolves locks and intents and returns the number resolved. It returns an error only if

@@ -82,7 +82,7 @@ func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
 func (c *cycle) collect(
 	ctx context.Context, at wire.Position, op *pb.CollectRequest,
 ) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
-	const tries = 10 // requests during which the epoch changes
+	const tries = 10 // limit of consecutive requests, each with another epoch of the tablet
 	for range tries {
 		resp, d, err := c.send(ctx, at, &pb.TabletRequest{
 			Op: &pb.TabletRequest_Collect{Collect: op},
