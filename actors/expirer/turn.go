@@ -25,11 +25,12 @@ const (
 	listTimeout = 5 * time.Second
 	stepTimeout = 30 * time.Second
 	retry       = 5 * time.Second // after an error
-	// A rule is searched again at most once in a passShare-th of its age, bounded by minPass and
-	// maxPass.
+	// The time between two passes of a rule is at least the rule's age divided by passShare, but
+	// not less than minPass or more than maxPass.
 	passShare        = 20
 	minPass, maxPass = time.Second, time.Hour
-	// settled is the time after a cell is due at which both clocks agree that it is.
+	// settled is the time for which the search of a due cell waits, so that the cell is due by this
+	// node's clock and by the oracle's.
 	settled = 100 * time.Millisecond
 )
 
@@ -44,17 +45,18 @@ type ruleKey struct {
 type rule struct {
 	ruleKey
 	name   string   // of the table
-	except []string // others: the columns that have rules of their own
+	except []string // if others is set: the columns that have rules of their own
 	age    time.Duration
 	// restored is the timestamp of the table's restore, which brings cells with old timestamps.
 	restored uint64
-	// due is the due time of the oldest known cell; next is the time of its search, not before due.
+	// due is the due time of the oldest known cell; next, not before due, is the time of the next
+	// search.
 	due, next time.Time
-	// The pass under way: the row at which it continues, the timestamp of its first transaction,
-	// 0 before it, and the oldest cell that it has left.
+	// The pass under way: the row at which it continues, the timestamp of its first transaction (0
+	// before that), and the timestamp of the oldest cell that it has not deleted.
 	from          string
 	began, oldest mvcc.Timestamp
-	err           error // of the last attempt
+	err           error // the error of the last attempt
 }
 
 // interval returns the least time between two passes of the rule.
@@ -72,7 +74,7 @@ func newWork(cfg Config) *work { return &work{cfg: cfg, rules: map[ruleKey]*rule
 // turn deletes some of the expired cells, if there are any.
 func (w *work) turn(ctx context.Context) time.Duration {
 	if err := w.list(ctx); err != nil {
-		return w.cfg.Pause // other parts of the node log that meta does not answer
+		return w.cfg.Pause // other parts of the node log that meta is unreachable
 	}
 	defer w.show()
 	began := w.cfg.Now()
@@ -129,14 +131,14 @@ func (w *work) list(ctx context.Context) error {
 	now, rules := w.cfg.Now(), map[ruleKey]*rule{}
 	for _, t := range tables {
 		if t.Restoring != nil {
-			continue // its cells have old timestamps
+			continue // cells that are being restored have old timestamps
 		}
 		for _, r := range rulesOf(t) {
 			if have := w.rules[r.ruleKey]; have != nil && have.age == r.age && have.restored == r.restored &&
 				slices.Equal(have.except, r.except) {
 				have.name, r = r.name, have
 			} else {
-				// What is expired already counts as late from now on.
+				// Cells that have expired already count as late from now on.
 				r.due, r.next = now, now
 			}
 			rules[r.ruleKey] = r
