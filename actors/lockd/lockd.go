@@ -176,6 +176,6 @@ func keyBytes(keys []string) [][]byte {
 type counters struct {
 	sync.Mutex
 	Stats
-	batches metrics.Sizes     // locked by itself
-	waits   metrics.Durations // likewise
+	batches metrics.Sizes     // has a lock of its own
+	waits   metrics.Durations // has a lock of its own
 }

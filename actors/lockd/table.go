@@ -10,7 +10,7 @@ import (
 type table struct {
 	max     int               // limit of len(entries)
 	entries map[string]*entry // by key
-	leases  leaseHeap         // the same entries by end of lease
+	leases  leaseHeap         // heap of the same entries, by end of lease
 }
 
 type entry struct {
@@ -29,7 +29,7 @@ type grant uint8
 
 const (
 	granted     grant = iota
-	renewed           // the owner held the key already; a later end of the lease replaces its own
+	renewed           // the owner already held the key: the later end of the lease counts
 	unrecorded        // granted, but not recorded because the table is full
 	heldByOther       // refused: another owner holds the key
 )
