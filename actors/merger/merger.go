@@ -50,7 +50,8 @@ const (
 	emptyDivisor = 64
 	// cooldown is the time after a failed merge before the boundary is tried again.
 	cooldown = 30 * time.Second
-	// turnTime bounds the merges of one turn, mergeTimeout one of them.
+	// turnTime is the time after which a turn begins no more merges, mergeTimeout the limit of one
+	// merge.
 	turnTime     = 10 * time.Second
 	mergeTimeout = 15 * time.Second
 )
@@ -61,7 +62,7 @@ type Config struct {
 	Meta     Meta
 	Overview Overview
 
-	// FinishOnly: half-done merges are finished, and none is begun.
+	// FinishOnly means that half-done merges are finished, but no merge is begun.
 	FinishOnly bool
 	MaxBytes   uint64        // size at which a tablet is split
 	MaxLoad    uint64        // operations per second at which a tablet is split

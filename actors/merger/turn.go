@@ -86,7 +86,7 @@ func (w *work) merge(ctx context.Context, now time.Time, leaders []*pb.StatusRes
 	}
 	small, began := w.small, time.Now()
 	w.small = map[wire.Position]time.Time{}
-	used := false // two used tablets were merged: at most one such pair per turn
+	used := false // a merge of two tablets in use was tried: at most one per turn
 	for i := 1; i < len(leaders); i++ {
 		left, right := leaders[i-1], leaders[i]
 		at := wire.StartOf(right.Tablet)
