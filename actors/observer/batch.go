@@ -199,7 +199,7 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 			return err
 		}
 	} else {
-		// Before the entries are read, see checkWeak.
+		// The transaction must start before the entries are read, as in checkWeak.
 		if _, err = tx.Start(ctx); err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (b *batch) execute(tx Txn) {
 		b.give(b.verdict(lead, err))
 		return
 	}
-	err = tx.Failed() // it may have caused the failures of the changes
+	err = tx.Failed() // a failed transaction may be why single changes failed
 	if err != nil || len(failed) == len(b.due) {
 		lead.drop(tx)
 	} else {
@@ -313,7 +313,7 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	effects := tx.Effects()
 	for _, i := range b.due {
 		b.runs[i].noteEffects(effects, len(b.due))
-		b.outs[i] = outcome{kind: committed} // execute sets the failed ones
+		b.outs[i] = outcome{kind: committed} // execute then sets those that failed
 	}
 	// Cells changed since then stay dirty; a hint or a scan finds them.
 	if !lead.obs.spec.Weak {

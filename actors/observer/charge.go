@@ -22,8 +22,8 @@ var errUnfinished = errors.New(unfinished)
 
 // recorded is an attempt that was recorded before its run.
 type recorded struct {
-	ts       mvcc.Timestamp // of the change
-	attempts uint32         // of the change, including this one
+	ts       mvcc.Timestamp // timestamp of the change
+	attempts uint32         // attempts for the change, including this one
 }
 
 // isUnfinished reports whether the entry's last attempt was recorded before a run whose end was

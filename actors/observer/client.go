@@ -48,8 +48,8 @@ type Txn interface {
 	// deletes. It waits for or resolves locks and never skips them. The results of cells with a
 	// notification carry its origin.
 	GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error)
-	// Expect announces the rows of the changes before the first read, whose message then requests
-	// what earlier runs have read there.
+	// Expect announces the rows of the changes before the first read. The message of that read then
+	// also requests the cells of these rows that earlier runs have read.
 	Expect(rows ...mvcc.Cell)
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)

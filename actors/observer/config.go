@@ -68,18 +68,18 @@ type Config struct {
 	// Context adds the values of every run's context: the database for percolator.DBFrom.
 	Context func(context.Context) context.Context
 
-	// Suspect returns the timestamp up to which a process that has died since may have run
-	// changes; an attempt is recorded before their runs. It must not block and must not decrease.
-	// Nil means none.
+	// Suspect returns a timestamp: a process that has died since may have run changes up to it.
+	// Before such a change runs here, an attempt is recorded. Suspect must not block, and its
+	// results must not decrease. Nil means that there are no such changes.
 	Suspect func() mvcc.Timestamp
 
 	// Versions reports whether acknowledgments may have versions of observers
 	// (version.ObserverVersions). Nil means that they may.
 	Versions func() bool
 
-	Workers int // limit of concurrent batches; an observer without any may start one beyond it
-	// Queue limits the queued cells of one observer, its cells in debounce, and the cells in
-	// backoff of all observers.
+	Workers int // limit of concurrent batches; an observer without a batch may start one more
+	// Queue limits each of three numbers: the queued cells of one observer, its cells in debounce,
+	// and the cells in backoff of all observers.
 	Queue int
 	// MaxStuck limits the slots that are replaced because their functions ignore the cancellation
 	// of their contexts. Defaults to Workers.

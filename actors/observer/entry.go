@@ -46,7 +46,7 @@ type registeredObserver struct {
 	frequent frequent // rows that run repeatedly
 
 	parking chan struct{} // one element per call of the spec's OnParked
-	size    int           // of its batches at most; 0 for the spec's
+	size    int           // maximum size of a batch; 0: the spec's
 	outside outside       // what an external service admits
 }
 
@@ -113,7 +113,7 @@ func (l *registeredObserver) next() *entry {
 		at = l.first()
 	}
 	e := (*from)[at]
-	copy((*from)[1:at+1], *from) // the others keep their order
+	copy((*from)[1:at+1], *from) // the other entries keep their order
 	(*from)[0] = nil
 	*from = (*from)[1:]
 	l.stats.queued.Add(-1)

@@ -16,17 +16,17 @@ import (
 // such runs within loopWindow the next ones wait, each twice as long as the last, up to loopPauseMax
 // (docs/adr/0058). Nothing is dropped, and changes from outside wait for nothing.
 //
-// A change is written by the transaction whose start timestamp its record has. A loops knows the recent
-// runs of this process by their start timestamps, so that it finds the run that wrote a change, the
-// change which that ran for, and so on.
+// A change is written by the transaction whose start timestamp its record has. A loops knows the
+// recent runs of this process by their start timestamps, so it finds the run that wrote a change,
+// the change for which that run was started, and so on.
 
 const (
 	// loopWindow is the period in which LoopRuns runs make a loop.
 	loopWindow = 10 * time.Second
 	// loopPause is the first pause, and loopPauseMax the longest.
 	loopPause, loopPauseMax = 100 * time.Millisecond, 10 * time.Second
-	// loopHops limits the runs between two of a row, and loopVisits the runs that are visited to find them:
-	// a batch runs for many changes.
+	// loopHops limits the number of runs between two runs of one row. loopVisits limits the runs
+	// that are visited to find them, which may be many, since a batch runs for many changes.
 	loopHops, loopVisits = 8, 64
 	// recentRuns limits the runs that are known by their start timestamps, maxLoops the slowed rows.
 	recentRuns, maxLoops = 1 << 13, 256
@@ -44,19 +44,20 @@ type caused struct {
 	start mvcc.Timestamp
 	cause mvcc.Timestamp // start timestamp of the transaction that wrote the change
 	at    time.Time      // when it began
-	runs  int            // runs of the row by its own effects, this one included, since first
+	runs  int            // runs of the row caused by its own effects since first, this one included
 	first time.Time
-	pause time.Duration // of the row's next run by its own effects; 0: none
+	pause time.Duration // pause before the row's next run by its own effects; 0: none
 	cycle string        // if pause > 0
-	// Of the newest run of a slowed row: what caused it may be forgotten during a pause. awaits is the cause
-	// of a run that waits for the pause, prev the run before, for another attempt.
+	// Set only in the newest run of a slowed row, because recent may drop the row's runs during a
+	// pause. awaits is the cause of the run that waits for the end of the pause; prev is the run
+	// before this one, which is needed again if this run is retried.
 	awaits mvcc.Timestamp
 	prev   *caused
 }
 
 // loops finds the rows of a process that set themselves off. Its methods may be called concurrently.
 type loops struct {
-	limit int // LoopRuns; none or a negative number: loops are not looked for
+	limit int // LoopRuns; 0 or less: loops are not detected
 
 	mu     sync.Mutex
 	recent map[mvcc.Timestamp][]*caused // by start timestamp; a batch has several

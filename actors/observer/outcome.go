@@ -22,7 +22,7 @@ type outcome struct {
 	attempts uint32         // failures so far, if failed or parked
 	rest     time.Duration  // remaining debounce of the cell, if early
 	err      error          // if conflict, unavailable, failed, parked, divided or refused
-	wait     time.Duration  // as given to percolator.RetryAfter, if refused
+	wait     time.Duration  // the delay given to percolator.RetryAfter, if refused
 	// If unavailable: the function itself returned ErrUnavailable, perhaps in order to wait; no
 	// node needed by the run was unavailable.
 	postponed bool
@@ -38,15 +38,15 @@ type outcomeKind uint8
 const (
 	committed   outcomeKind = iota // the user's function ran and its writes are committed
 	clean                          // there was nothing to do
-	conflict                       // it conflicted with another transaction; run again
+	conflict                       // the run conflicted with another transaction; run again
 	unavailable                    // a call failed or its outcome is unknown; run again
 	failed                         // the user's function failed; run again after a backoff
-	parked                         // it has failed MaxAttempts times
-	abandoned                      // it returned after the dispatcher had abandoned it
+	parked                         // the change has failed MaxAttempts times
+	abandoned                      // the function returned after the run was abandoned
 	interrupted                    // the dispatcher stopped
 	early                          // the cell changed within the observer's debounce
-	divided                        // its batch was split; run again in a smaller one
-	refused                        // an external service refused it; run again when its observer may
+	divided                        // the run's batch was split; run again in a smaller one
+	refused                        // an external service refused the run; run again after the wait
 )
 
 // String returns the kind's name in traces.
@@ -93,7 +93,7 @@ func failures(err error, runs []*run) (map[*run]error, error) {
 			failed[r] = err
 		}
 	}
-	if known < len(partial.Failed) { // the failed row may be another one, which would be acknowledged
+	if known < len(partial.Failed) { // another row may have failed: it would be acknowledged
 		return nil, fmt.Errorf("%w: rows that were not in the batch: %w", percolator.ErrInvalid, err)
 	}
 	return failed, nil
@@ -195,7 +195,7 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 		} else {
 			out.kind, req.ParkedTS = parked, start
 		}
-		var renewed context.CancelFunc // the call has used up time
+		var renewed context.CancelFunc // the call of OnParked has used up the first timeout
 		ctx, renewed = context.WithTimeout(r.base, r.timeout)
 		defer renewed()
 	}

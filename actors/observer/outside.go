@@ -3,8 +3,9 @@ package observer
 // Waiting for services outside. A function that such a service refuses returns the error of
 // percolator.RetryAfter. Its observer then starts no run until the end of the wait, on all nodes:
 // the dispatcher announces the wait to the others, which keep it by their own clocks; nothing is
-// stored. The refused cells return to the front of the queue, for batches as large as before.
-// After the wait one run tries; if it is not refused two, and so on up to the observer's limit.
+// stored. The refused cells return to the front of the queue, for batches as large as before. After
+// the wait one run starts. As long as no run is refused, the number of concurrent runs then
+// doubles, up to the observer's limit.
 //
 // If the waits are short, the service limits the rate. The observer then spaces the starts of its
 // runs at the rate that the service has admitted, and raises the rate now and then to find out
@@ -25,7 +26,8 @@ import (
 )
 
 const (
-	// Limits of a wait, and its first and longest default if the service states no delay.
+	// minWait and maxWait limit a wait. If the service states no delay, the first wait is
+	// firstUnknown; the later ones double up to longestUnknown.
 	minWait, maxWait             = time.Millisecond, time.Hour
 	firstUnknown, longestUnknown = 100 * time.Millisecond, 800 * time.Millisecond
 	// announced is the shortest wait that is announced to other nodes; the message about a shorter
@@ -38,12 +40,12 @@ const (
 	// freshWindow limits the runs in flight in a process that has just started, and does not know
 	// whether the service refuses.
 	freshWindow = 4
-	// The limit doubles after this time although not that many runs have been admitted: in a
-	// process that has just started, and after a wait.
+	// The window also doubles after this time, even if fewer runs than the window were admitted:
+	// freshEvery applies to a process that has just started, triedEvery after a wait.
 	freshEvery, triedEvery = 100 * time.Millisecond, 5 * time.Second
 
-	// shortWait is the longest wait from which a rate is learned; a service that refuses for
-	// longer is down. It bounds the gap between runs, too.
+	// shortWait is the longest wait from which a rate is learned; a service that refuses for longer
+	// is down. shortWait also bounds the gap between runs.
 	shortWait = 2 * time.Second
 	minGap    = time.Millisecond
 	// minTrust and maxTrust bound the number of admitted runs after which gap is reduced, minStep
@@ -51,7 +53,7 @@ const (
 	minTrust, maxTrust = 2, 64
 	minStep, maxStep   = 2, 16
 
-	// loggedWait is the time from the first refusal to the end of the wait from which it is logged.
+	// A wait is logged if it ends at least loggedWait after the first refusal.
 	loggedWait = 5 * time.Second
 	// maxRefusal is the maximum length of a refusal's text for operators, in bytes.
 	maxRefusal = 256
@@ -60,7 +62,7 @@ const (
 // Outside describes an observer's wait for an external service. It is zero if the observer does
 // not wait.
 type Outside struct {
-	Since time.Time // of the first refusal since a run was admitted
+	Since time.Time // time of the first refusal since a run was admitted
 	Until time.Time // no run starts before
 	Error string    // the refusal; empty on a node that was only told of it
 }
@@ -85,7 +87,7 @@ func refusalOf(err error) (time.Duration, bool) {
 // a service is limited only briefly after the start of the process.
 type outside struct {
 	until time.Time // no run starts before
-	since time.Time // of the first refusal since a run was admitted; zero: none
+	since time.Time // time of the first refusal since a run was admitted; zero: none
 	waits int       // waits since then
 	// window is the maximum number of concurrent runs; 0 means that only the observer's own limit
 	// applies. It was last doubled at grown. It doubles again when round, the number of runs
@@ -165,7 +167,7 @@ func (o *outside) learn() {
 		return
 	}
 	o.gap = min(o.until.Sub(o.from)/time.Duration(o.served), shortWait)
-	if o.safe > 0 { // the reduction was too much
+	if o.safe > 0 { // the last reduction of gap was too large
 		o.gap = min(o.gap, o.safe)
 		o.trust, o.step = min(2*o.trust, maxTrust), min(2*o.step, maxStep)
 	}
@@ -212,7 +214,7 @@ func (o *outside) refuse(now time.Time, d, stale time.Duration) (wait time.Durat
 	if o.since.IsZero() || now.Sub(o.until) > stale {
 		o.since, o.waits = now, 0
 	}
-	if !o.until.After(now) { // otherwise this wait has refused another run already
+	if !o.until.After(now) { // during a wait another refusal does not count again
 		o.waits++
 	}
 	if d <= 0 {

@@ -56,7 +56,8 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 	}
 	for _, l := range a.order {
 		rows := found[l]
-		// Such a row may have no entry at this moment: its last run may just have ended.
+		// A row that runs repeatedly may have no entry at this moment, because its last run has
+		// just ended.
 		for name, runs := range l.frequent.rows(now) {
 			if i := slices.IndexFunc(rows, func(r Row) bool { return r.Row == name }); i >= 0 {
 				rows[i].Runs = runs
@@ -71,7 +72,7 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 			}
 			rows[i].Cycle, rows[i].Pause = c.cycle, c.pause
 		}
-		// The worst come first, so that MaxRows cuts off the others.
+		// The worst rows come first, so that MaxRows cuts off the others.
 		slices.SortFunc(rows, func(a, b Row) int {
 			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries),
 				cmp.Compare(b.Cycle, a.Cycle), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))

@@ -33,10 +33,10 @@ type run struct {
 	retries  int            // consecutive runs for it that neither committed nor counted as failed
 	rest     time.Duration  // minimum age of the change; 0 for none
 	began    time.Time      // when the dispatcher started it
-	suspect  mvcc.Timestamp // changes up to it may have been run before
+	suspect  mvcc.Timestamp // changes up to this timestamp may have been run before
 	charged  recorded       // zero if no attempt was recorded before the run
 	client   Client
-	timeout  time.Duration // of each step around the user's function
+	timeout  time.Duration // limit of each step around the user's function
 	grace    time.Duration
 	base     context.Context // canceled by Dispatcher.Stop; carries the database
 	phase    *atomic.Int32
@@ -46,7 +46,7 @@ type run struct {
 	loops    *loops
 	effects  *effectsBook
 	traces   *tracing.Book
-	span     *tracing.Span // of the user's function and the commit; nil: not traced
+	span     *tracing.Span // span of the user's function and the commit; nil: not traced
 	// overdue is called once if the function has not returned Grace after its deadline.
 	overdue func()
 	// decided notifies the dispatcher that the run's batch has committed and no longer needs its
@@ -238,7 +238,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 	if r.obs.spec.Weak {
 		return r.checkWeak(ctx, tx)
 	}
-	// Both are read at one timestamp: the change and the acknowledgment.
+	// The change and the acknowledgment are read at one timestamp.
 	recs, err := tx.GetRecords(ctx, r.obs.observed(r.cell), r.obs.ack(r.cell))
 	if err != nil {
 		return false, 0, r.retry(err)

@@ -88,8 +88,8 @@ func (a *dispatcherActor) begin(e *entry) *run {
 		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces, loops: a.loops, effects: a.effects,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
-		a.cfg.Logger.Warn("observer: it runs for the same row repeatedly; if it writes the column that it observes, or an observer"+
-			" that it triggers does, that never ends", "observer", e.obs.spec.Name, "row",
+		a.cfg.Logger.Warn("observer: many runs for the same row; if the observer writes the column that "+
+			"it observes, or triggers an observer that does, the runs never end", "observer", e.obs.spec.Name, "row",
 			e.cell.Row,
 			"runs", frequentRuns, "within", frequentWindow)
 	}
@@ -140,7 +140,7 @@ func (a *dispatcherActor) finish(b *batch) {
 
 func (a *dispatcherActor) settle(e *entry, out outcome) {
 	if at, _ := e.obs.target(); at != notify.TargetOf(e.cell) {
-		a.forget(e) // its table no longer exists, or the entry is another observer's
+		a.forget(e) // the observer's table is gone, or the entry is another observer's
 		return
 	}
 	switch out.kind {
@@ -149,7 +149,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	case conflict, unavailable:
 		if e.retried(out.err) {
 			level := slog.LevelWarn
-			if out.postponed { // MaxConflicts of them count as one failed run, which is logged as such
+			if out.postponed { // MaxConflicts of these count as a failed run, which is logged
 				level = slog.LevelDebug
 			}
 			a.cfg.Logger.Log(context.Background(), level,

@@ -38,13 +38,13 @@ type Stats struct {
 	// unavailability, reported by the function or by a node.
 	Contended, Unserved int
 
-	Paused bool // by Control: no run starts
+	Paused bool // paused by Control: no run starts
 	Limit  int  // effective limit of concurrent runs
 
 	// Latency is measured from the change's commit timestamp to the run's start timestamp, both
 	// of the oracle's clock.
 	Latency metrics.Histogram
-	Took    metrics.Histogram // of runs, from the call of the function to their end
+	Took    metrics.Histogram // durations of runs, from the call of the function to their end
 	Sizes   metrics.Histogram // changes per call of the function
 	Divided uint64            // batches that were split in halves
 
