@@ -24,14 +24,14 @@ import (
 // and of failed attempts.
 type Judge struct {
 	cfg    JudgeConfig
-	ctx    context.Context // of all judgements; ends with Close
+	ctx    context.Context // context of all judgements; Close cancels it
 	cancel context.CancelFunc
 	runs   sync.WaitGroup
 
 	mu            sync.Mutex
 	transfers     int       // recent transfers of the leadership
 	failures      int       // failed attempts since the last transfer or success
-	transferredAt time.Time // by this process's clock
+	transferredAt time.Time // time of the last transfer, by this process's clock
 }
 
 // JudgeConfig configures a Judge. All fields are required.
@@ -79,7 +79,7 @@ const (
 var (
 	// errAhead reports that this node's clock must not determine timestamps.
 	errAhead = errors.New("oracle: this node's clock is too far ahead of the others' to grant timestamps")
-	// errUnjudged reports that it is not known whether this node's clock may.
+	// errUnjudged reports that this node's clock could not be compared with another's.
 	errUnjudged    = errors.New("oracle: no other node reported its clock in time")
 	errNoSuccessor = errors.New("oracle: no voter of meta reported a better clock")
 )
@@ -104,8 +104,8 @@ func (j *Judge) Close() {
 func (j *Judge) judge() error {
 	ahead := j.compare()
 	if len(ahead) == 0 {
-		// Timestamps cannot be taken back once issued, and the others have just voted, so
-		// they are likely to answer a later attempt. After judgeTries serve without a
+		// Timestamps cannot be taken back once issued, so first try again: the others have just
+		// voted and are likely to answer. After judgeTries failed attempts serve without a
 		// comparison rather than not at all.
 		if j.retryAllowed() {
 			return errUnjudged

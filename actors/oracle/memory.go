@@ -23,12 +23,12 @@ type memory struct {
 	base    mvcc.Timestamp // physical time at takeover
 	tookAt  time.Time      // the clock at takeover
 	lastRun mvcc.Timestamp // the last timestamp issued in any term: none is issued twice
-	dropped bool           // only term is valid; the next take begins from the mark
+	dropped bool           // only term is valid above; the next take begins from the mark
 	raising bool           // a raise of the mark ahead of need is in flight
-	judged  judged         // for which this node's clock was accepted last
-	// frozen means that the mark cannot be raised for lack of disk space. Physical time is
-	// then ignored and each timestamp is the next one. What is left below the mark, at
-	// least the reserve, suffices for hours of reads.
+	judged  judged         // the electorate for which this node's clock was last accepted
+	// frozen means that the mark cannot be raised, because the node lacks disk space or another
+	// resource for files. Physical time is then ignored and each timestamp is the next one. What is
+	// left below the mark, at least the reserve, suffices for hours of reads.
 	frozen bool
 }
 
@@ -37,9 +37,9 @@ type memory struct {
 // read on a full disk.
 const reserve = 16
 
-// ErrNoRoom is wrapped by the error of Meta.Mark if the mark was not raised because the
-// node's disk is full.
-var ErrNoRoom = errors.New("oracle: no disk space for a higher mark")
+// ErrNoRoom is wrapped by the error of Meta.Mark if the mark was not raised, because the node lacks
+// disk space or another resource for files.
+var ErrNoRoom = errors.New("oracle: too little disk space or another resource to raise the mark")
 
 var (
 	// errStale reports a confirmation from an earlier term than the memory's.

@@ -37,16 +37,16 @@ type Meta interface {
 	// then calls the callback then once, on any goroutine, with the term and the mark. A raiseTo of
 	// 0 only reads the mark. After ErrNoRoom the mark is unchanged.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
-	// Confirmed confirms leadership without messages to other nodes, which the sole voter of the meta
-	// tablet can do (alone), and a leader that holds a lease. If ok is false it cannot, or does not
-	// lead, and the caller must call Mark.
+	// Confirmed confirms leadership without messages to other nodes. The only voter of the meta
+	// tablet can do so (alone is then true), and so can a leader that holds a lease. If ok is
+	// false, leadership is not confirmed, and the caller must call Mark.
 	Confirmed() (term, mark uint64, alone, ok bool)
 }
 
 // Config configures an oracle. Zero fields take their defaults.
 type Config struct {
 	Batch  actorkit.BatchConfig
-	Clock  func() time.Time // with a monotonic reading; default time.Now
+	Clock  func() time.Time // its times have a monotonic reading; default time.Now
 	Logger *slog.Logger
 	// Judge decides, before the first timestamps of a term, whether timestamps may follow this
 	// node's clock (design section 6). It must not block; it calls the callback then once, on any
@@ -173,7 +173,7 @@ type receiver struct {
 	self   *actor.PID
 	root   *actor.RootContext
 	closed *closed // the present batch; nil if there is none
-	rest   []*Call // what an earlier batch had to leave; it forms the next one
+	rest   []*Call // calls for which an earlier batch had no timestamps; they form the next batch
 
 	waiting uint64 // timestamps requested and not answered
 }
@@ -312,7 +312,7 @@ func (r *receiver) onConfirmed(m *confirmed) {
 	if !r.underWay(m.of) {
 		return
 	}
-	// Without room for a higher mark serve what is left below it, once.
+	// If the mark cannot be raised, serve the timestamps that are left below it, once.
 	if m.err != nil && errors.Is(m.err, ErrNoRoom) && !r.closed.spent {
 		r.freeze()
 		r.ask()
