@@ -50,9 +50,9 @@ func (p *planner) balanceReplicas() {
 // unevenNodes are the nodes at which a move can gain anything: a move between two others only
 // makes the cluster less even.
 type unevenNodes struct {
-	all   []*Node         // that accept a replica, in the order of State.Nodes
-	under []*Node         // those of them with less than their share, in some figure
-	over  map[uint64]bool // with more
+	all   []*Node         // nodes that accept a replica, in the order of State.Nodes
+	under []*Node         // nodes in all with less than their share, in some figure
+	over  map[uint64]bool // by node: it has more than its share, in some figure
 }
 
 // unevenNodes returns the uneven nodes by the present tallies.

@@ -55,8 +55,8 @@ type Cluster interface {
 	// far ahead of the others' for timestamps to follow. Such a node cannot lead meta for
 	// long, because the oracle runs where meta is led.
 	AheadClocks() []uint64
-	// FullDisks returns the nodes that, at the last call of Statuses, refused writes for
-	// lack of disk space.
+	// FullDisks returns the nodes that, at the last call of Statuses, refused writes for lack of
+	// disk space or of another resource for files.
 	FullDisks() []uint64
 	// DamagedStores returns the nodes whose stores were damaged at the last call of Statuses. They
 	// still answer, but their data is lost.

@@ -152,7 +152,7 @@ func (p *planner) worstVoter(t *Tablet, goal []uint64, ordered uint64) (node uin
 		c := p.replicas.delta(n, t.weight(), -1)
 		c.zones = -p.inZone(n, goal)
 		if len(p.live(t, []uint64{n})) == 0 {
-			c.zones -= maxReplicas * maxReplicas // a dead voter goes before any zone counts
+			c.zones -= maxReplicas * maxReplicas // a dead voter is removed first, whatever its zone
 		}
 		if node == 0 || c.less(least) || !least.less(c) && node == t.leader() {
 			node, least = n, c
@@ -192,7 +192,7 @@ func (p *planner) balanceGoal(g *target) []uint64 {
 		}
 		for _, v := range g.voters {
 			if g.Meta && v == g.leader() {
-				continue // that would move placement itself, and the oracle
+				continue // moving meta's leader would move placement itself, and the oracle
 			}
 			c := p.swapDelta(g.Tablet, g.voters, v, l)
 			if c.improves() && (!found || c.less(least)) {

@@ -23,8 +23,8 @@ func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 	case o.Leader:
 		possible = to && t.leader() != o.ToNode
 	case from && to:
-		// Both vote while the only voter of a tablet is being replaced. In any larger
-		// tablet the new node is a voter for another reason, and the order is void.
+		// The old and the new node both vote while the only voter of a tablet is being replaced. In
+		// any larger tablet the new node is a voter for another reason, and the order is void.
 		possible = len(s.voters) > p.width(len(s.voters))
 	case to:
 		// The new voter is in place; the order is done once the old learner is removed.
@@ -38,8 +38,9 @@ func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 		return nil
 	}
 	if !o.Leader && !p.nodes[o.ToNode].accepts() && !slices.Contains(s.voters, o.ToNode) {
-		p.block("tablet %d: node %d is not alive, or its disk is full", t.D.TabletId, o.ToNode)
-		return nil // the order stays, and is tried again in a later turn
+		p.block("tablet %d: node %d is not alive, or refuses writes: its disk is full, or inodes, "+
+			"file descriptors or memory maps are short", t.D.TabletId, o.ToNode)
+		return nil // the order stays: a later turn tries it again
 	}
 	return o
 }

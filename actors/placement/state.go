@@ -27,7 +27,7 @@ type Node struct {
 	Ahead bool // its clock is too far ahead of the others' for it to lead meta
 	Gone  bool // absent for so long that its replicas are replaced
 	Old   bool // absent for so long that its record may be removed
-	Full  bool // its disk is nearly full: it refuses writes to the tablets it leads
+	Full  bool // short of disk space or another resource for files: it refuses writes
 }
 
 // mayHold reports whether replicas may stay on the node. A short absence changes nothing.
@@ -41,12 +41,12 @@ func (n *Node) accepts() bool { return n.mayHold() && n.Alive && !n.Full }
 // Tablet is a tablet as its leader describes it, or else as the tablet map does.
 type Tablet struct {
 	D       *pb.TabletDescriptor
-	Status  *pb.StatusResponse // its leader's; nil if that does not answer
+	Status  *pb.StatusResponse // the leader's status; nil if the leader does not answer
 	Load    float64            // operations per second, smoothed
 	Resting bool               // changed too recently to be balanced again
 	Meta    bool               // it is the meta tablet
 
-	LeaderResting bool // its leader was moved too recently to be balanced again
+	LeaderResting bool // the leader was moved too recently to be balanced again
 }
 
 // leader returns the node that leads, or 0 if it is not known.

@@ -46,7 +46,7 @@ type tally struct {
 func newTally(nodes []Node) *tally {
 	t := &tally{on: map[uint64]weight{}}
 	for i := range nodes {
-		if nodes[i].mayHold() && nodes[i].Alive { // nodes with full disks count like others
+		if nodes[i].mayHold() && nodes[i].Alive { // nodes that refuse writes count too
 			t.on[nodes[i].ID] = weight{}
 		}
 	}

@@ -163,7 +163,8 @@ func (p *planner) moveLeaderAway(g *target) bool {
 			return false
 		}
 		if p.diskFull(order.ToNode) {
-			p.block("tablet %d: node %d cannot lead it: its disk is full", g.D.TabletId,
+			p.block("tablet %d: node %d cannot lead it: its disk is full, or inodes, file "+
+				"descriptors or memory maps are short", g.D.TabletId,
 				order.ToNode)
 			return false
 		}
