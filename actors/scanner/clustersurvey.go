@@ -34,7 +34,7 @@ type ClusterSurvey struct {
 
 	asking chan struct{} // capacity 1: held while others are asked
 	last   atomic.Pointer[surveyed]
-	news   uint64 // surveys with an answer that was new; guarded by asking
+	news   uint64 // surveys whose answers differ from the previous ones; guarded by asking
 }
 
 var _ Survey = (*ClusterSurvey)(nil)
@@ -72,7 +72,7 @@ type Leaders interface {
 type surveyed struct {
 	of      *ClusterSurvey
 	taken   time.Time
-	news    uint64                   // the same in surveys with the same answers; 0 if unlike any
+	news    uint64                   // equal if consecutive answers are equal; 0: unlike any other
 	answers map[uint64]*surveyAnswer // by node, of the other nodes that have answered
 }
 
@@ -99,7 +99,7 @@ func (s *ClusterSurvey) Look(ctx context.Context, age time.Duration) View {
 	case <-ctx.Done():
 		return &surveyed{of: s}
 	}
-	if v := s.recent(age); v != nil { // the previous holder of asking has asked
+	if v := s.recent(age); v != nil { // the previous holder of asking has just asked the nodes
 		return v
 	}
 	v := &surveyed{of: s, taken: time.Now(), answers: s.ask(ctx)}

@@ -26,7 +26,7 @@ const (
 )
 
 const (
-	lease          = 30 * time.Second       // of advisory locks; a longer run may be duplicated
+	lease          = 30 * time.Second       // of advisory locks; a run that takes longer may be duplicated
 	paceBusy       = 2 * time.Millisecond   // pause after a turn that found something
 	sweepPause     = 250 * time.Millisecond // between turns of the sweeper
 	sweepAge       = time.Second            // locks of younger transactions are skipped
@@ -129,7 +129,7 @@ type Config struct {
 	// Young is the age up to which scanners leave changes to the hints, unless hints are off. If
 	// it is negative, they leave none.
 	Young  time.Duration
-	Seed   uint64 // of all random choices; if 0, taken from the clock
+	Seed   uint64 // seed of all random choices; if 0, taken from the clock
 	Now    func() time.Time
 	Logger *slog.Logger
 	// Traces receives the traces found by walks; nil disables tracing.

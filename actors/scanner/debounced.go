@@ -7,11 +7,11 @@ import (
 )
 
 // debounced is one scanner's state for a column whose observer has a debounce. Cells within the
-// debounce are skipped: a dispatcher that received a hint has them, or they are submitted after
-// the debounce. But a cell that keeps changing, and that no dispatcher has, needs one that limits
-// its delay: once in each debounce period, and at least every handOutEvery, a turn of the scanner
-// submits all cells. It belongs to the scanner's goroutine. The methods of nil are those of a
-// column without a debounce.
+// debounce are skipped: a dispatcher that received a hint has them, or they are submitted after the
+// debounce. But a cell that keeps changing, and that no dispatcher has, needs a dispatcher to limit
+// its delay. Therefore a turn of the scanner submits all cells once in each debounce period, and at
+// least every handOutEvery. It belongs to the scanner's goroutine. The methods of nil are those of
+// a column without a debounce.
 type debounced struct {
 	rest time.Duration
 	all  bool      // this turn submits all cells

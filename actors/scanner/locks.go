@@ -19,7 +19,7 @@ type holder struct {
 
 	mu       sync.Mutex
 	held     map[mvcc.Cell]struct{} // bounded by the cells in flight
-	released map[mvcc.Cell]struct{} // locks that lockd has not been told to release
+	released map[mvcc.Cell]struct{} // released here, but lockd has not been told yet
 }
 
 // unlockDelay is the time for which released locks gather, so that those of a batch's cells go to

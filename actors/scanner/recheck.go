@@ -41,7 +41,7 @@ func (r *rechecks) take(now time.Time, tablets, nodes, walks int) (first, count 
 	r.last = now
 	perSecond := min(float64(tablets)/(r.every.Seconds()*float64(max(nodes, 1))),
 		maxRechecks/float64(max(walks, 1)))
-	// After a long pause not all are due at once.
+	// After a long pause not all tablets are due at once.
 	r.due = min(r.due+perSecond*max(passed, 0).Seconds(), maxRechecks, float64(tablets))
 	first, count = r.next%tablets, int(r.due)
 	r.due -= float64(count)

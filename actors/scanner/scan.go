@@ -146,7 +146,7 @@ func (s *scan) probe(ctx context.Context, places []spot) (dirty []spot) {
 			n++
 		}
 		same := places[:n]
-		if places = places[n:]; n == 1 { // its walk is one request, too
+		if places = places[n:]; n == 1 { // a walk of a single place is one request, too
 			dirty = append(dirty, same...)
 			continue
 		}
@@ -308,7 +308,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 		case <-ctx.Done():
 			return 0, stop
 		}
-		if want > 1 { // instead of one message for each
+		if want > 1 { // instead of one message for each cell
 			enough.Reset(slotGather)
 			<-enough.C
 		}
@@ -356,8 +356,8 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	}
 	answers, err := s.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// If ctx has ended, some may have been accepted: they lose their locks, so that another
-		// worker may run them, too.
+		// If ctx has ended, the dispatcher may have accepted some cells: these lose their locks, so
+		// that another worker may run them, too.
 		for i := range items {
 			items[i].Done()
 		}

@@ -36,8 +36,8 @@ type Scanners struct {
 // Stats are counters since the scanners started.
 type Stats struct {
 	Hints        atomic.Uint64 // cells hinted
-	HintsPassed  atomic.Uint64 // of these, cells passed to the dispatcher, which was not full
-	HintsDropped atomic.Uint64 // of these, cells left to the scans
+	HintsPassed  atomic.Uint64 // hinted cells passed to the dispatcher, which was not full
+	HintsDropped atomic.Uint64 // hinted cells left to the scans
 	Turns        atomic.Uint64 // turns of scanners
 	Requests     atomic.Uint64 // walk requests, including the sweeper's
 	Parked       atomic.Uint64 // parked entries found and skipped by scanners

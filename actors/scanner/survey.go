@@ -42,22 +42,22 @@ type choice struct {
 	again *rechecks
 
 	mu      sync.Mutex
-	version uint64 // version of the view that last was made from; 0 before the first
+	version uint64 // version of the view from which last was made; 0 before the first
 	last    *chosen
 }
 
 // chosen is immutable.
 type chosen struct {
 	observed []*pb.TabletDescriptor
-	clean    []bool                 // of observed
-	dirty    []*pb.TabletDescriptor // those of observed that are not clean
+	clean    []bool                 // by index in observed
+	dirty    []*pb.TabletDescriptor // tablets in observed that are not clean
 }
 
 // of returns the tablets observed for the targets, and which of them the view reports as clean.
 // tablets returns all tablets.
 func (c *choice) of(view View, targets []notify.Target,
 	tablets func() ([]*pb.TabletDescriptor, error)) (*chosen, error) {
-	version := view.Version() // before looking, as later changes belong to a later version
+	version := view.Version() // read first: later changes of the view then have a later version
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.version == version {

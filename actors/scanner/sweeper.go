@@ -34,9 +34,9 @@ type sweeper struct {
 	next  int                          // the place walked last
 	again *rechecks
 
-	version     uint64                 // of the survey that the rest was made from; 0 if none
+	version     uint64                 // the survey behind the next three; 0: none
 	local, open []*pb.TabletDescriptor // this node's tablets, and those that may hold locks
-	walks       int                    // no tablet of local has more places
+	walks       int                    // maximum number of places of a tablet in local
 }
 
 func newSweeper(cfg Config, stats *Stats) *sweeper {
@@ -83,7 +83,7 @@ func (w *sweeper) turn(ctx context.Context) time.Duration {
 func (w *sweeper) choose(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	version := uint64(0)
 	if w.cfg.Survey != nil {
-		// Before looking, as later changes belong to a later version.
+		// Read the version first: later changes then have a later version.
 		version = w.cfg.Survey.SettledVersion()
 	}
 	if version == 0 || version != w.version {

@@ -6,7 +6,7 @@ import (
 )
 
 // A node may have several Scanners: of its own observers and of each worker that is connected to
-// it. These methods share hints and work among them. Any goroutine may call them.
+// it. The node shares hints and work among them by these methods, which any goroutine may call.
 
 // Takes reports whether a hint of the cell would be passed on: its column is one of the targets,
 // not paused, and has no backlog.
