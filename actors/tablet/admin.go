@@ -56,7 +56,7 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	own.command.Catalogue = message
 	own.answer(call, response)
 	e.memory.Raise(memory.NewCatalogue(message), 0, 0)
-	// Raft refused it, so evaluation must not use it.
+	// If Raft refused the proposal, evaluation must not use its catalogue.
 	if !e.ownEntry(own) {
 		e.revertToInFlight()
 	}
@@ -99,9 +99,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.failed == nil {
 		s.Replicas = t.group.Progress()
 	}
-	// The status of a quiescent replica does not change until a message arrives, once its load
-	// and the operations not yet counted in it are zero. The node reads it there
-	// (Ticker.LastStatus).
+	// A quiescent replica whose load is zero, and that has no operations not yet counted in the
+	// load, keeps this status until a message arrives. The node reads it with Ticker.LastStatus.
 	if t.ticking != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 &&
 		s.Load == 0 && t.loads.ops == t.counters.operations() {
 		t.ticking.status.Store(s)

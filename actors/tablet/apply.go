@@ -48,7 +48,7 @@ func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 			t.fail(err)
 			return
 		}
-		if t.failed != nil { // stopped for a merge: the node reopens it
+		if t.failed != nil { // the replica has stopped for a merge: the node reopens it
 			return
 		}
 	}
@@ -201,7 +201,7 @@ func (t *Tablet) onApplied(m *applied) {
 	if len(dirty) > 0 {
 		t.host.Hint(dirty)
 	}
-	// There is a change, or the requests are of another epoch now.
+	// There are new changes, or the waiting requests for changes are of an earlier epoch now.
 	if t.changed || c.split != nil || c.merge != nil || c.replicas != nil {
 		t.changed = false
 		t.releaseChanges(time.Time{})
@@ -219,7 +219,8 @@ func (t *Tablet) drop(p *proposal) {
 	if p.collects {
 		t.history.StepLost()
 	}
-	// What was evaluated on top of it used bounds and a catalogue that never took effect.
+	// Operations evaluated after the dropped one used its bounds and its catalogue, which never
+	// took effect.
 	t.revertToInFlight()
 	if x := t.barrier.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil ||
 		p.command.Merge != nil) {

@@ -43,7 +43,7 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
 	default:
-		// It is as high already, but may still be in flight: the answer waits until it is
+		// The bound is as high already, but may still be in flight: the answer waits until it is
 		// committed.
 		e.proposal.answer(call, e.collectResponse(nil, false))
 	}
@@ -62,8 +62,8 @@ func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *
 // everything evaluated from now on follows it in the log.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	e.memory.Raise(nil, bound, safepoint)
-	// A read worker may open a Txn that already shows the deletions, with a view captured
-	// before them. RaiseSafepoint makes it notice.
+	// A read worker may open a Txn that already shows the deletions, with a view captured before
+	// them. RaiseSafepoint makes the worker notice.
 	e.reads.RaiseSafepoint(safepoint)
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
@@ -97,7 +97,7 @@ const maxUnsettled = 64
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	if below > e.memory.Bound {
 		call.Reply(wire.Failure(pb.Error_CODE_INVALID,
-			"what began below %d is not settled while the bound is %d", below, e.memory.Bound))
+			"transactions below %d may still commit while the bound is %d", below, e.memory.Bound))
 		return
 	}
 	settled := below <= e.appliedBound

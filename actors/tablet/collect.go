@@ -58,7 +58,7 @@ func (t *Tablet) makeStep(p *history.Pass) {
 		t.fail(err)
 		return
 	}
-	p.Looked(looked) // it may have stopped early, at a limit
+	p.Looked(looked) // the step may have stopped early, at a limit
 	if len(step.Mutations) > 0 {
 		h.StepProposed()
 		e.proposal.collects = true

@@ -66,7 +66,7 @@ func (b *barrier) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, 
 	case x.change != nil:
 		next, err := b.group.Next(x.change)
 		if next == nil {
-			return false, err // without an error it is tried again
+			return false, err // if err is nil, the change is tried again later
 		}
 		p.command.Replicas = next
 		// Only the last entry of a change answers the call.
@@ -74,8 +74,8 @@ func (b *barrier) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, 
 			p.answer(x.call, changeResponse(next))
 		}
 	default:
-		// A transfer proposes nothing: the group ends it, or a lost leadership does
-		// (transfer.go). Nothing is in flight, so it makes no outcome unknown.
+		// A transfer proposes nothing. It ends when the group reports so, or when leadership is
+		// lost (transfer.go). Nothing is in flight, so no outcome becomes unknown.
 		x.proposed, b.transfer = true, x.call
 		b.group.Transfer(x.target)
 		return false, nil
@@ -131,7 +131,7 @@ func (t *Tablet) tryExclusive() {
 	t.ready()
 }
 
-var errNotProposed = errors.New("it could not propose the change; try again")
+var errNotProposed = errors.New("the change could not be proposed; try again")
 
 // endExclusive evaluates the deferred mutations again, under the current range and replicas, in a
 // separate turn, since mutate may be the caller.

@@ -57,7 +57,8 @@ func (f *firstReads) stamp(host Host, m *memory.Memory, self *mailbox) []*Call {
 	}
 	calls := f.calls
 	f.calls = make([]*Call, 0, len(calls)) // the next batch will be about as large
-	// Each gets one of its own: a start timestamp identifies a transaction in its locks.
+	// Each call gets a timestamp of its own: a start timestamp identifies a transaction in its
+	// locks.
 	if first, ok := host.TimestampsNow(len(calls)); ok {
 		noteTimestamps(calls, first, m)
 		return calls

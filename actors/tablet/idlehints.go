@@ -21,7 +21,7 @@ import (
 // IdleHints is safe for concurrent use.
 type IdleHints struct {
 	changes atomic.Uint64 // version of what Clean returns, raised after each change
-	settled atomic.Uint64 // likewise of IsSettled
+	settled atomic.Uint64 // version of what IsSettled returns, raised after each change
 
 	mu      sync.RWMutex
 	notices map[uint64]*notice // by tablet
@@ -48,7 +48,7 @@ const (
 // cheaply, in each turn, that nothing has changed.
 type publishedHint struct {
 	notice    *notice // nil: IdleHints is nil
-	changes   uint64  // of the memory
+	changes   uint64  // version of the memory's counts
 	leading   bool
 	locked    bool
 	catalogue *memory.Catalogue

@@ -57,7 +57,8 @@ func (t *Tablet) stepDown(cause error) {
 		t.lose(p, unknown)
 	}
 	refused := t.notLeader("this node does not lead tablet %d: %v", t.id, cause)
-	// The remaining ones were not proposed: lose has released the others.
+	// The remaining reservations belong to commits that were not proposed: lose has released the
+	// others.
 	for _, o := range t.reservations.held {
 		for _, call := range o.calls {
 			call.Reply(refused)

@@ -20,7 +20,7 @@ import (
 // evaluation is the evaluation of one batch of mutations, within one turn.
 type evaluation struct {
 	*proposer
-	reads    *readStages // learn of a raised safepoint; have workers confirm
+	reads    *readStages // told of a raised safepoint; pass confirmations to workers
 	view     *memory.EvalView
 	proposal *proposal
 	stamping []*onePhase // checked and reserved; they need a commit timestamp
@@ -77,7 +77,7 @@ func awaited(call *Call) bool {
 // evaluateCall evaluates one operation: it answers the call, adds its effects and answer to
 // the proposal, or parks it.
 func (e *evaluation) evaluateCall(call *Call) {
-	if e.failed != nil { // an operation before it could not read the store
+	if e.failed != nil { // an earlier operation of the batch could not read the store
 		call.Reply(e.refusal(wire.OperationOf(call.Req), call.Req))
 		return
 	}

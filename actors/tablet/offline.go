@@ -50,7 +50,7 @@ type Outlook struct {
 type Taking struct {
 	Right       *pb.TabletDescriptor // the frozen tablet
 	Before      *pb.TabletDescriptor // the tablet that takes its rows, before the entry
-	Index, Term uint64               // of the entry before it
+	Index, Term uint64               // position of the entry before the merging one
 }
 
 // Inspect returns the outlook of the tablet's replica, and calls effect for each effect of the

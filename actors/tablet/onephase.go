@@ -62,7 +62,7 @@ type commitStamped struct {
 func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	if o := e.reservations.held[r.StartTS]; o != nil {
 		// The same transaction is under way: this call is a retransmission.
-		if o.proposed { // it will find the commit record
+		if o.proposed { // the retransmission will find the commit record
 			e.waiting.hold(call, obstacle{start: r.StartTS, token: o.token})
 			return
 		}
@@ -155,7 +155,7 @@ func (r *reservations) abandon(o *onePhase, answer *pb.TabletResponse) {
 func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool) {
 	for _, o := range r.held {
 		switch {
-		case o.proposed: // only Raft can decide now
+		case o.proposed: // only Raft can decide the outcome now
 		case now.After(o.until):
 			overdue = append(overdue, o)
 		default:

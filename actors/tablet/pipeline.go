@@ -13,7 +13,7 @@ type pipeline struct {
 	limit    int         // Config.Pipeline
 	inflight []*proposal // proposed, not yet visible, in order
 	matched  int         // length of inflight's prefix that was sent to the state actor
-	number   uint64      // of the last proposal
+	number   uint64      // number of the last proposal
 	held     []*Call     // mutations that wait for room
 	taken    int         // number of calls in the last batch taken
 	durable  uint64      // number of the last proposal that is in this replica's log
@@ -46,7 +46,7 @@ func (p *pipeline) due(single bool) bool {
 // take removes and returns the held mutations.
 func (p *pipeline) take() []*Call {
 	calls := p.held
-	p.held, p.taken = make([]*Call, 0, len(calls)), len(calls) // as many will gather again
+	p.held, p.taken = make([]*Call, 0, len(calls)), len(calls) // as many calls may gather again
 	return calls
 }
 

@@ -56,13 +56,13 @@ type proposal struct {
 	replies []reply
 	holds   []*onePhase // reservations to release when it is visible or lost
 	bytes   int
-	entries int // in the store: a long value takes several
+	entries int // entries in the store: a long value takes several
 	began   time.Time
-	known   mvcc.Timestamp // the greatest that the leader knew before it was evaluated
+	known   mvcc.Timestamp // the greatest timestamp that the leader knew before the evaluation
 
 	collects   bool // a step of collection
 	background bool // it only finishes transactions that are decided
-	answered   bool // its callers are answered: nothing can undo it any more
+	answered   bool // the callers are answered: nothing can undo the proposal
 }
 
 // reply is an answer that must wait before it is sent.
@@ -78,8 +78,8 @@ const maxProposalBytes = 4 << 20
 // What an entry's batch in the store holds besides its effects, in bytes and in entries
 // of the store.
 const (
-	// What the batch of an entry in the store holds besides its effects, such as the
-	// Applied record: in bytes, and in entries.
+	// Reserve for what an entry's batch in the store contains besides the effects, such as the
+	// Applied record: in bytes, and in the store's entries.
 	entryReserve = 64 << 10
 	spareEntries = 16
 )
@@ -152,7 +152,7 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	if p.bytes > 0 && (p.bytes+f.bytes > min(maxProposalBytes, maxEffectBytes) ||
 		p.entries+f.entries > maxEffects) {
 		e.proposal = e.newProposal()
-		if !e.propose(p) { // nothing evaluated on top of it may survive it
+		if !e.propose(p) { // an operation evaluated on top of p must not outlive it
 			return wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 				"tablet %d could not propose an earlier operation; try again", e.id)
 		}

@@ -168,7 +168,7 @@ func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	}
 	c, err := snapshot.Capture(t.store.Snap(), t.id)
 	if err != nil {
-		t.fail(err) // raft would panic
+		t.fail(err) // raft panics at any other error
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	c.Snap.Close()

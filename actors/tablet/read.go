@@ -21,7 +21,7 @@ import (
 // waits (waiting.go).
 type readStages struct {
 	*reads.Shared
-	proposer   *proposer     // checks them; not for the workers
+	proposer   *proposer     // checks the reads; workers must not use it
 	first      firstReads    // waiting for a timestamp
 	indexes    reads.Indexes // waiting for their ReadIndex, and for it to be visible
 	queue      reads.Queue   // waiting for a worker

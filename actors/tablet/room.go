@@ -7,12 +7,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Behaviour of a replica while its node's disk is full. Raft emits each write only once, so
-// a writer retains what the store refuses for lack of space, and writes it when there is
-// space again. Until then the replica accepts nothing that would have to be written: a
-// leader proposes nothing, and its group ignores appends, as if they were lost, and tries to
-// transfer the leadership to another voter. The replica acknowledges nothing, and continues
-// to serve reads. All of it runs on the tablet's goroutine.
+// Behaviour of a replica while its node's store accepts no writes for lack of disk space or of
+// another resource for files. Raft emits each write only once, so a writer retains the refused
+// writes, and writes them when the store has room again. Until then the replica accepts nothing
+// that would have to be written: a leader proposes nothing, and its group ignores appends, as if
+// they were lost, and tries to transfer the leadership to another voter. The replica acknowledges
+// nothing, and continues to serve reads. All of it runs on the tablet's goroutine.
 
 // noRoom returns an error that is store.ErrDiskFull while nothing may be accepted that would have
 // to be written; otherwise nil.

@@ -28,8 +28,8 @@ type sizing struct {
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none
 	run    *measuring
-	// The last measurement may be far off, since bytes were in flight during it. It is
-	// repeated when none are.
+	// The last measurement may be far off, since bytes were in flight during it. The tablet
+	// measures again when no bytes are in flight.
 	again bool
 }
 

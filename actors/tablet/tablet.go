@@ -109,8 +109,8 @@ func (t *Tablet) Receive(c actor.Context) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))
-			// Only inHand still refers to the calls that this turn had taken from its queues. A call
-			// already answered ignores the second reply.
+			// Only inHand still refers to the calls that this turn had taken from its queues. Those
+			// that were already answered ignore the second reply.
 			for _, call := range t.inHand {
 				call.Reply(wire.Failure(pb.Error_CODE_UNKNOWN,
 					"tablet %d panicked: the outcome is unknown", t.id))
@@ -119,8 +119,8 @@ func (t *Tablet) Receive(c actor.Context) {
 		}
 	}()
 	t.dispatchMessage(c)
-	// A handler may have stepped Raft without handling its output: no message of Raft waits
-	// for the next turn.
+	// A handler may have stepped Raft without handling its output. Handle it now, so that no
+	// message of Raft waits for the next turn.
 	if t.group.HasMessages() {
 		t.ready()
 	}
@@ -216,9 +216,9 @@ var ErrPanic = errors.New("tablet: panic")
 
 var errStopping = errors.New("tablet: stopping")
 
-// onCall admits an operation to the batch. Exceptions are operations that any replica
-// answers, the oracle's request for its mark, and operations that must wait for something
-// under way, whose end closes their batch.
+// onCall admits an operation to the batch. Exceptions are operations that any replica answers, the
+// oracle's request for its mark, and operations that must wait for something under way: its
+// progress, not the marker, closes their batch.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
 	op := wire.OperationOf(call.Req)
 	if len(call.Req.Trace) > 0 {
@@ -239,13 +239,15 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 	if t.awaitChanges(call) {
 		return
 	}
-	// One request to the oracle is under way at a time; its answer closes this batch.
+	// One request to the oracle is under way at a time. Its answer closes the batch of the calls
+	// that wait for it.
 	if t.reads.first.asked && needsTimestamp(call) {
 		t.reads.first.calls = append(t.reads.first.calls, call)
 		return
 	}
 	if t.batch.Len() == 0 && !t.pipeline.free() && !op.Reads() {
-		// The end of what is in flight closes their batch, unless it may be evaluated early.
+		// The call is held until the pipeline has room, or until it may be evaluated early
+		// (pipeline.due).
 		if t.pipeline.held = append(t.pipeline.held, call); t.pipeline.due(t.group.Single()) {
 			t.overlap()
 		}
@@ -278,7 +280,7 @@ func (t *Tablet) flush() {
 	t.inHand = append(t.inHand, calls...)
 	t.counters.batches++
 	t.loads.sample(calls)
-	var brought []*Call // reads that arrived with a timestamp
+	var brought []*Call // reads whose requests have a timestamp
 	for _, call := range t.filterServable(calls) {
 		switch {
 		case needsTimestamp(call):

@@ -36,7 +36,7 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 		return 0, fmt.Errorf("%w: request the transfer to node %d: %w", ErrNoTransfer, node, err)
 	}
 	if e := r.GetError(); e != nil {
-		// It does not lead, which was the aim.
+		// The replica does not lead any more, which was the aim.
 		if e.Code == pb.Error_CODE_NOT_LEADER {
 			return e.LeaderNode, nil
 		}

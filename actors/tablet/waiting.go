@@ -28,8 +28,8 @@ type waiter struct {
 type obstacle struct {
 	start mvcc.Timestamp
 	token uint64
-	// A read may pass a reservation that has got its commit timestamp since the read
-	// encountered it with commitTS.
+	// read is set for a read that encountered the reservation while its commit timestamp was
+	// commitTS, 0 if it had none. Once the reservation has got another one, the read may pass it.
 	read     bool
 	commitTS mvcc.Timestamp
 
