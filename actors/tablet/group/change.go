@@ -46,9 +46,9 @@ var errChanged = errors.New("its replicas have changed; try again")
 // new voters decide, and which is left as soon as it is applied; one that changes only learners
 // is an entry for each. The zero value leaves a joint configuration that the leader has found.
 type Change struct {
-	steps     []*pb.ReplicaChange // of the next entry; empty: leave the joint configuration
-	later     []*pb.ReplicaChange // after them
-	handovers int                 // tried before leaving, where this leader will no longer vote
+	steps     []*pb.ReplicaChange // steps of the next entry; empty: leave the joint configuration
+	later     []*pb.ReplicaChange // steps of later entries
+	handovers int                 // attempts to hand over first, if the leader will no longer vote
 }
 
 // NewChange returns a change with the steps.
@@ -109,7 +109,7 @@ func (g *Group) Next(c *Change) (*pb.TabletDescriptor, error) {
 		return nil, nil
 	}
 	if g.raft.BasicStatus().Applied < g.visible {
-		return nil, nil // raft would refuse: it has not heard of all that is applied
+		return nil, nil // raft would refuse: it does not know yet that all is applied
 	}
 	return next, nil
 }

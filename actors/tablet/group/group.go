@@ -43,9 +43,10 @@ type Storage interface {
 type Host interface {
 	// Down reports whether the node is believed dead.
 	Down(node uint64) bool
-	// Full reports whether writes already wait for room on the disk.
+	// Full reports whether writes already wait for disk space or another resource for files.
 	Full() bool
-	// NoRoom returns the error for which nothing that must be written can be accepted, or nil.
+	// NoRoom returns the error because of which nothing may be accepted that would have to be
+	// written; nil if there is none.
 	NoRoom() error
 }
 
@@ -72,36 +73,36 @@ type Group struct {
 	members
 	retention
 
-	term    uint64 // of raft's state
-	leader  uint64 // the replica that leads, as far as is known; else 0
-	elected bool   // this one leads, as raft has it
+	term    uint64 // raft's current term
+	leader  uint64 // the replica that is believed to lead; else 0
+	elected bool   // this replica leads, according to raft
 	asked   uint64 // ReadIndexes in this term
 
 	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
-	last                 uint64            // entry handed out to be appended
+	last                 uint64            // last entry handed out to be appended
 	visible, visibleTerm uint64            // last entry whose effects can be read
 	// replayed is the last entry that was in the log when the group was made, unless
 	// another leader has replaced it since.
 	replayed uint64
 
 	clock             uint64 // ticks so far
-	leaderLost        uint64 // clock when this replica began to know of no leader
+	leaderLost        uint64 // clock clock when the leader became unknown
 	quiesced          bool   // at rest: not ticked
-	idleTicks         int    // since this leader had something to do
-	electionBoost     int    // for how many ticks more it asks for votes at every tick
-	transferTicks     int    // since a transfer of the leadership began; 0: there is none
+	idleTicks         int    // ticks since this leader had something to do
+	electionBoost     int    // remaining ticks at each of which this replica asks for votes
+	transferTicks     int    // ticks since a transfer of the leadership began; 0: there is none
 	dropHeartbeatResp bool
 
 	stale      bool            // see Stale
 	stalePeers map[uint64]bool // other replicas of the group that have reported themselves stale
 
-	lease     *Lease  // of this leader's term; nil without Leases
+	lease     *Lease  // lease of this leader's term; nil without Leases
 	fortified support // see Leases.Fortify
 	silent    uint64  // ticks since this follower's leader was heard of
 
-	heard    map[uint64]lastContact // of other replicas
+	heard    map[uint64]lastContact // by other replica: the last contact with it
 	messages []*wire.RaftMessage    // to be sent with the next Ready
-	reads    []Read                 // of the last Ready
+	reads    []Read                 // the Reads of the last Ready
 	leased   []Read                 // answered under the lease, for the next Ready
 	err      error                  // ends the replica
 }
@@ -147,10 +148,10 @@ func New(cfg Config) (*Group, error) {
 // the rest.
 type Ready struct {
 	LeaderChanged bool   // another replica leads, or nobody is known to
-	Reads         []Read // until the next Ready
+	Reads         []Read // valid until the next Ready
 	Append        *Append
 	Apply         []*raftpb.Entry   // committed
-	ApplyDone     []*raftpb.Message // for Applied, with the last of Apply
+	ApplyDone     []*raftpb.Message // to pass to Applied, with the last of Apply
 	Messages      []*wire.RaftMessage
 	Snapshots     []Snapshot
 }
@@ -159,8 +160,8 @@ type Ready struct {
 type Append struct {
 	Entries   []*raftpb.Entry
 	HardState *raftpb.HardState // nil: unchanged
-	Truncate  uint64            // the entries up to here may go; 0: none
-	Done      []*raftpb.Message // for Appended
+	Truncate  uint64            // removes the entries up to this index; 0: none
+	Done      []*raftpb.Message // to pass to Appended
 }
 
 // Read is the answer to a ReadIndex: a read that includes everything up to Index includes
@@ -235,7 +236,7 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 	}
 	g.electionBoost = 0
 	if !g.elected {
-		g.transferTicks = 0 // raft has not given the transfer up: somebody else leads
+		g.transferTicks = 0 // raft has not abandoned the transfer: another replica leads
 	}
 	return true
 }
@@ -250,7 +251,7 @@ func (g *Group) append(m *raftpb.Message) *Append {
 	}
 	a := &Append{Entries: m.Entries, HardState: g.hard, Done: m.Responses}
 	if len(m.Entries) > 0 {
-		// What these take the place of was never committed: nothing of it is visible.
+		// The entries that these replace were never committed, so none of their effects is visible.
 		g.replayed = min(g.replayed, m.Entries[0].GetIndex()-1)
 	}
 	for _, e := range m.Entries {
@@ -317,7 +318,7 @@ func (g *Group) ReadIndex(id uint64) (leased bool) {
 	}
 	g.asked++
 	g.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, id))
-	if !g.single && !g.quiesced { // a leader at rest stays so: the followers answer it asleep
+	if !g.single && !g.quiesced { // a quiesced leader stays so: its followers answer without waking
 		g.Wake()
 	}
 	return false
@@ -359,8 +360,8 @@ func (g *Group) LeaderKnown() bool { return g.leader != 0 }
 // LeaderNode returns the node of the replica that leads, as far as is known; else 0.
 func (g *Group) LeaderNode() uint64 { return g.nodes[g.leader] }
 
-// raftLogger gives raft's words to slog. Raft's own chatter is for debugging; its panics
-// are broken invariants.
+// raftLogger passes raft's log lines to slog: information at level debug, and no debug lines. A
+// panic of raft means a broken invariant.
 type raftLogger struct{ l *slog.Logger }
 
 func (r raftLogger) Debug(v ...any)              {}

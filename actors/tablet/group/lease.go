@@ -75,7 +75,7 @@ func (l *Lease) Held() bool {
 				promised++
 			}
 		}
-		// All of them are looked up, so that all are asked again.
+		// Do not stop at the first set without a majority: Until also has the nodes asked again.
 		held = held && (len(set) == 0 || promised > len(set)/2)
 	}
 	return held

@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has what comes from other replicas and what goes to them. It owns who was
-// heard of, and where. Raft takes for granted that its peers are as correct as itself and
-// panics otherwise, so messages are judged before it sees them.
+// Messages from and to other replicas. This file owns the record of the replicas heard from, and of
+// their nodes. Raft assumes that its peers are correct and panics otherwise, so each message is
+// checked before raft gets it.
 
 // Incoming is a message of another replica.
 type Incoming struct {
@@ -67,7 +67,7 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 	d := in.Tablet
 	if d.GetTabletId() == g.cfg.Tablet && d.GetEpoch() > g.descriptor.GetEpoch() &&
 		WasRemoved(d, g.cfg.Replica) {
-		return d // the entry that says so may never have reached this replica
+		return d // the entry that removed this replica may never reach it
 	}
 	if !g.forUs(in) || in.Raft == nil || g.rejectStale(in) || !g.sound(in.Raft) {
 		return nil
@@ -79,7 +79,7 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 	rests := in.Quiesce && g.complete(in.Raft)
 	switch {
 	case rests:
-		g.dropHeartbeatResp = true // who goes to rest does not answer: that would wake the leader
+		g.dropHeartbeatResp = true // an answer to the heartbeat would wake the leader
 		g.rest()
 	case g.quiesced && !g.answeredAtRest(in.Raft):
 		g.Wake()
@@ -119,7 +119,7 @@ func (g *Group) forUs(in *Incoming) bool {
 // sound reports whether raft can process the message without a panic.
 func (g *Group) sound(m *raftpb.Message) bool {
 	if m.GetTerm() == 0 {
-		return false // it would pass for a message of this replica's own
+		return false // raft would take it for a message of this replica itself
 	}
 	switch m.GetType() {
 	case raftpb.MsgApp:
@@ -180,7 +180,7 @@ func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote,
 		raftpb.MsgPreVoteResp,
 		raftpb.MsgHeartbeat, raftpb.MsgTimeoutNow:
-	default: // what raft would forward to a leader is not forwarded here
+	default: // raft's other messages forward requests to the leader: drop them
 		return s
 	}
 	g.post(m, false)
@@ -193,7 +193,7 @@ func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	data, err := proto.Marshal(m)
 	if err != nil {
-		g.err = err // all of it is ours
+		g.err = err // cannot happen: raft made the message
 		return
 	}
 	out := g.envelope(m.GetTo())
@@ -213,7 +213,7 @@ func (g *Group) post(m *raftpb.Message, quiesce bool) {
 func (g *Group) envelope(to uint64) *wire.RaftMessage {
 	node, ok := g.nodes[to]
 	if !ok {
-		node = g.heard[to].node // one that this replica does not know yet
+		node = g.heard[to].node // this replica's descriptor does not list it yet
 	}
 	return &wire.RaftMessage{
 		TabletId: g.cfg.Tablet, FromNode: g.cfg.Node, FromReplica: g.cfg.Replica, ToNode: node,
@@ -221,10 +221,10 @@ func (g *Group) envelope(to uint64) *wire.RaftMessage {
 	}
 }
 
-// Snapshot is one that a replica needs, and that the caller sends.
+// Snapshot is a snapshot that another replica needs. The caller sends it.
 type Snapshot struct {
 	To, Node uint64
-	Index    uint64          // of the snapshot that raft has decided on; what is sent may be later
+	Index    uint64          // of the snapshot that raft has chosen; the one sent may be later
 	Message  *raftpb.Message // the MsgSnap
 }
 

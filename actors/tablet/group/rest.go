@@ -9,7 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file has what time does to a group, and its rest: it owns the tick counters.
+// Ticks and quiescence of a group. This file owns the tick counters.
 //
 // A group in which nothing happens is not ticked (design section 5). Its leader, once it
 // has nothing under way and all replicas have everything, says so in a last heartbeat and
@@ -17,17 +17,17 @@ import (
 // suspicion of the leader's node wakes a replica. A follower that has not heard the last
 // heartbeat misses its leader after a while, asks for votes, and so wakes the others.
 //
-// Reads leave a group at rest: the leader's ReadIndex goes out once, and the followers
-// answer it asleep. Only if no quorum has answered after a while the tablet wakes the
-// group, and the question goes with every heartbeat: meta is read every few seconds, and
-// would else be ticked for half a second each time, on all nodes.
+// Reads do not wake a group: the leader sends its ReadIndex once, and quiescent followers answer
+// it. Only if no quorum has answered after a while does the tablet wake the group, and the
+// ReadIndex goes with every heartbeat. Otherwise meta, which is read every few seconds, would be
+// ticked for half a second each time, on all nodes.
 
 const (
 	// restTicks is the number of idle ticks of a leader before the group quiesces.
 	restTicks = 10
-	// boostTicks is the number of ticks for which the first replica of a new tablet repeats its
-	// candidacy while the others start, or the first voter left by a dead leader, until the
-	// others' promises run out.
+	// boostTicks is the number of ticks for which a replica repeats its candidacy: the first
+	// replica of a new tablet while the others start, and the first voter after its leader has died
+	// until the others' promises have run out.
 	boostTicks = 2 * ElectionTicks
 	// silentTicks is how long a follower waits for a leader that sends nothing although its node is
 	// alive, before it has the support of that node withdrawn.
@@ -143,7 +143,7 @@ func (g *Group) Tick() (transferFailed bool) {
 func (g *Group) tickRaft() {
 	if g.silent++; !g.elected && g.silent >= ElectionTicks && g.barred() {
 		if g.silent%ElectionTicks == 0 {
-			g.wakeOthers() // a leader sends heartbeats then
+			g.wakeOthers() // a leader that is woken sends heartbeats
 		}
 		if g.silent >= silentTicks {
 			g.refuseSilent()

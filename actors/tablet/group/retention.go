@@ -49,7 +49,7 @@ func (g *Group) truncateTo() (uint64, error) {
 		return 0, nil
 	}
 	checkpoint, err := g.cfg.Storage.Checkpoint()
-	if err != nil || checkpoint <= g.truncated { // much may be written until the next one
+	if err != nil || checkpoint <= g.truncated { // the next checkpoint may be far away
 		return 0, err
 	}
 	kept := g.visible - g.sizes.lastWithin(g.visible, keptEntries, keptBytes)
@@ -71,7 +71,8 @@ func (g *Group) unneededUpTo() uint64 {
 	if g.raft.BasicStatus().RaftState == raft.StateLeader {
 		from := g.heldFrom(laggardEntries, laggardBytes)
 		g.raft.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
-			// Who needs what is gone gets a snapshot anyway, and then what comes after that.
+			// A follower that needs removed entries gets a snapshot anyway, and then the entries
+			// after it.
 			if pr.State != tracker.StateSnapshot && pr.Match >= from {
 				needed = min(needed, pr.Match)
 			}
