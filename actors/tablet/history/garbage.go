@@ -23,7 +23,7 @@ type garbage struct {
 type garbageKey struct {
 	group mvcc.Group
 	cell  mvcc.Cell
-	start mvcc.Timestamp // of rollback records; otherwise 0
+	start mvcc.Timestamp // start timestamp of a rollback record; otherwise 0
 }
 
 // Limits on what is remembered.
@@ -50,7 +50,7 @@ func (g *garbage) remember(m *mvcc.Garbage) {
 	}
 	if old, ok := g.known[k]; ok {
 		// The lower timestamps hold for both.
-		if m.TS < old.TS || m.From < old.From { // seldom: what comes later goes later
+		if m.TS < old.TS || m.From < old.From { // seldom: later garbage has later timestamps
 			old.TS, old.From = min(old.TS, m.TS), min(old.From, m.From)
 			g.known[k] = old
 		}

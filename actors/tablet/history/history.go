@@ -52,7 +52,7 @@ type Pass struct {
 	dropped mvcc.Timestamp // the last drop of one of the tablet's tables as of its start; 0: none
 	asked   bool           // a survey is under way
 	place   mvcc.SurveyPlace
-	cost    time.Duration // of the survey so far
+	cost    time.Duration // time spent by the survey so far
 }
 
 // stepGarbage is the number of pieces of garbage that one step examines.
@@ -69,9 +69,9 @@ func StepLimits() mvcc.CollectLimits {
 // while the safepoint is raised during a pass, since then more garbage is created than a tenth
 // can delete.
 const (
-	// The pause is that multiple of the last step's duration, which counts as at least
-	// shortestStep, and is at most longestPause. retryPause is the delay of a retry when nothing
-	// may be proposed, and after a step was lost.
+	// busyPause and idlePause are multiples of the last step's duration, which counts as at least
+	// shortestStep. The pause is at most longestPause. retryPause is the delay of a retry when
+	// nothing may be proposed, and after a step was lost.
 	busyPause    = 9
 	idlePause    = 1
 	shortestStep = 100 * time.Microsecond
@@ -133,7 +133,7 @@ func (h *History) Begin(safepoint, dropped mvcc.Timestamp) {
 	// too low.
 	late := !h.all && safepoint.Millis()-h.surveyed.Millis() > h.resurvey().Milliseconds()
 	if h.unknown || late || h.surveyWorth(safepoint) || dropped > h.dropped {
-		// What is written from here on is remembered; the survey finds what is older.
+		// Garbage written from here on is remembered; the survey finds the older garbage.
 		h.garbage = newGarbage()
 		h.unknown = true
 		h.pass = &Pass{Safepoint: safepoint, survey: true, dropped: dropped}
@@ -160,7 +160,7 @@ const (
 func (h *History) Due() (*Pass, Work) {
 	h.armed = false
 	switch p := h.pass; {
-	// What is under way arms the next reminder when it ends.
+	// A pass or a step that is under way arms the next reminder when it ends.
 	case p == nil || h.inFlight || (p.asked && len(p.list) == 0):
 		return p, None
 	case len(p.list) > 0:
@@ -231,7 +231,7 @@ func (h *History) End() {
 		h.dropped = p.dropped
 	}
 	if h.idle() {
-		h.waiting = histogram{} // its counts are approximate
+		h.waiting = histogram{} // drop the remaining counts, which are approximate
 	}
 }
 
@@ -239,7 +239,7 @@ func (h *History) End() {
 func (h *History) StepMade(muts []mvcc.Mutation) {
 	h.inFlight = false
 	h.deleted += uint64(len(muts))
-	// What a survey finds due was never counted.
+	// Garbage that a survey found due was never counted.
 	if !h.unknown {
 		h.waiting.take(superfluous(muts))
 	}
@@ -260,7 +260,7 @@ func (h *History) StepLost() {
 // rest is remembered.
 func (h *History) Found(m *Surveyed) bool {
 	p := m.pass
-	if h.pass != p { // of another leadership, or from before a split
+	if h.pass != p { // p is of another leadership, or from before a split
 		return false
 	}
 	p.asked, p.place = false, m.place
