@@ -15,8 +15,8 @@ type Catalogue struct {
 	Message *pb.Catalogue
 	columns map[columnKey]mvcc.Observation // by observed column
 	dropped map[mvcc.TableID]bool
-	// For collection: when tables were dropped, and which observers ack a column (including
-	// retired ones), and the inverse.
+	// For collection: when tables were dropped; by observed column, the names of its observers,
+	// retired ones included, which are also the columns of their acknowledgments; the inverse.
 	droppedTS map[mvcc.TableID]mvcc.Timestamp
 	acks      map[columnKey][]string
 	watched   map[columnKey]mvcc.Watch // by column of acknowledgments

@@ -19,7 +19,7 @@ const maxParts = 1024
 // writtenOrigins records the least origin of the notifications written since each of the
 // latest marks. It records nothing before the first mark.
 type writtenOrigins struct {
-	mark  uint64           // the last one issued
+	mark  uint64           // the last mark issued
 	parts []mvcc.Timestamp // by mark, in a ring: the least origin written after it; 0: nothing
 	some  bool             // something was written after the last mark
 }
@@ -145,7 +145,7 @@ func (v *ReadView) Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb
 func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending {
 	out := &pb.ObserverPending{Name: o.Name}
 	n, of := v.columns[wire.NotifyColumn(o)], v.columns[wire.ColumnOf(o)]
-	if n.uncounted || of.uncounted { // not counted yet
+	if n.uncounted || of.uncounted { // the entries on disk are not counted yet
 		out.Notifications, out.Intents = 1, 1
 		return out
 	}

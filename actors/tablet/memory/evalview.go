@@ -17,8 +17,9 @@ type EvalView struct {
 	*store.Snap
 	memory *Memory
 
-	// The records that the operation has read from the Snap, in which they do not change, in the
-	// order of its first lookups, at most cap(read); at is the index of the one returned last.
+	// read has the records that the operation has looked up in the Snap, in which they do not
+	// change, in the order of the first lookups and at most cap(read) of them. at is the index of
+	// the record returned last.
 	read []cellRecord
 	at   int
 }

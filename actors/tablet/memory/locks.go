@@ -119,7 +119,7 @@ func (t *lockTable) dropFrom(from mvcc.Cell) {
 // remove removes the cell's lock if it is the expected one: never by cell alone (design
 // section 3). A token of 0 means an applied lock, any other the reservation with that token.
 func (t *lockTable) remove(c mvcc.Cell, token uint64) {
-	// It nearly always is, so that deleting first saves a search.
+	// The lock nearly always is the expected one: deleting first saves a search.
 	e, ok := t.tree.DeleteHint(lockEntry{cell: c}, t.path)
 	switch {
 	case !ok:
@@ -150,7 +150,7 @@ func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Loc
 		descend := func(e lockEntry) bool {
 			if e.cell.Table > s.Table ||
 				(e.cell.Table == s.Table && s.HasEnd && e.cell.Row >= s.End) {
-				return true // it has a lock itself
+				return true // the cell after the span has a lock: skip it
 			}
 			return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)
 		}

@@ -29,7 +29,8 @@ type Job interface {
 	// Run does the work, on any goroutine.
 	Run()
 	// finish adds the result to the index, in the tablet's turn. A split or the end of the
-	// leadership may have dropped the index since: then the column is another one now.
+	// leadership may have dropped the index since: then the tablet has another column or none, and
+	// the result is discarded.
 	finish(*Memory) error
 }
 
@@ -53,8 +54,8 @@ type Memory struct {
 	// Number of notifications that became visible while this replica led, since it was opened;
 	// ReadView.Notified reports it.
 	notified  uint64
-	rollbacks entryBound // by start timestamp
-	pastLocks entryBound // by commit timestamp
+	rollbacks entryBound // bounds the rollback records, by start timestamp
+	pastLocks entryBound // bounds the past locks, by commit timestamp
 	term      uint64     // of the leadership
 	written   writtenOrigins
 	ended     endedRuns
@@ -134,7 +135,7 @@ func (m *Memory) Lead(d *pb.TabletDescriptor, term uint64) error {
 func (m *Memory) Split(left *pb.TabletDescriptor, right wire.Position) {
 	m.tablet = left
 	m.locks.dropFrom(mvcc.Cell{Table: right.Table, Row: right.Row})
-	// Its counts cover the whole range.
+	// The counts of the index cover the whole range, so it is loaded again.
 	m.clearIndex()
 }
 

@@ -207,7 +207,7 @@ func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
 type Change struct {
 	cell                   mvcc.Cell
 	before, after          *mvcc.Notify
-	intent                 bool // of an intent, not a notification
+	intent                 bool // the change is of an intent, not of a notification
 	start                  mvcc.Timestamp
 	intentWas, intentStays *mvcc.Intent
 }
@@ -217,7 +217,7 @@ type Change struct {
 // evaluation, or lost with all later ones. So the change can be counted when it is visible, without
 // another lookup.
 func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
-	// It must be loaded before any change of it is in flight.
+	// The column must be loaded before any change of the column is in flight.
 	if _, err := m.column(mvcc.ColumnOf(mu.Cell)); err != nil {
 		return Change{}, err
 	}
@@ -250,7 +250,7 @@ func (m *Memory) change(changes []Change) {
 		key := mvcc.ColumnOf(ch.cell)
 		c := m.columns[key]
 		if c == nil {
-			continue // dropped since: the next load reads it from disk
+			continue // the column was dropped meanwhile: the next load reads the disk
 		}
 		if ch.intent {
 			c.changeIntent(ch, m.cfg.Indexed)

@@ -57,15 +57,15 @@ func (q *notifyQueue) change(ch *Change, most int) {
 	row := ch.cell.Row
 	place, there := q.places[row]
 	switch {
-	// It is deleted or parked.
+	// The notification was deleted or parked.
 	case ch.after == nil || ch.after.ParkedTS != 0:
 		q.drop(row)
-	// The cell has changed again and keeps its place.
+	// The cell has changed again: its notification keeps its place.
 	case there && ch.before != nil && ch.after.Attempts <= ch.before.Attempts:
 		q.tree.Set(evaluate.Queued{
 			Place: place, Notify: mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after},
 		})
-	// It is new, or another run has failed.
+	// The notification is new, or another run for it has failed.
 	default:
 		q.drop(row)
 		q.put(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}, most)
@@ -76,7 +76,7 @@ func (q *notifyQueue) change(ch *Change, most int) {
 // refilled since.
 func (q *notifyQueue) put(n mvcc.CellNotify, most int) {
 	if q.lost || q.tree.Len() >= most {
-		q.lost = true // later notifications would overtake it
+		q.lost = true // a later notification must not be queued before this one
 		return
 	}
 	q.add(n)

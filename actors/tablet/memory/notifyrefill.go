@@ -81,9 +81,9 @@ func (r *Refill) finish(m *Memory) error {
 	changed := c.changed
 	c.changed = nil
 	if c.queue == nil || !c.queue.lost {
-		return nil // revived since
+		return nil // the queue was started anew (revive)
 	}
-	c.next = "" // start over: later ones may have arrived before this position
+	c.next = "" // start over: new notifications may be before this position
 	for _, n := range r.found {
 		if _, there := c.queue.places[n.Cell.Row]; !there && !changed[n.Cell.Row] {
 			c.queue.add(n)

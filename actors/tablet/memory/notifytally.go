@@ -14,8 +14,8 @@ import (
 // entries as of the load: their removal is counted here, but not their addition.
 type tally struct {
 	pending, parked, intents int
-	ages                     ages // of pending ones
-	origins                  ages // of pending ones: the least of each
+	ages                     ages // ages of the pending notifications
+	origins                  ages // of the pending notifications: the least origin of each
 }
 
 // countNotify adds n (1 or -1) entries like this one.

@@ -250,7 +250,7 @@ func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
 				return
 			}
 		}
-		// Those older than all on disk.
+		// Yield the pending entries that are older than all on disk.
 		for ; i < len(pending); i++ {
 			if !pending[i].Delete && !yield(*pending[i].Write, nil) {
 				return

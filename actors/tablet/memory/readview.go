@@ -29,9 +29,9 @@ type ReadView struct {
 	locks            *lockTable
 	bound, safepoint mvcc.Timestamp
 	notified         uint64
-	columns          map[columnKey]notifyView // those that these reads use
+	columns          map[columnKey]notifyView // the columns that the captured reads use
 	effects          map[*pb.EffectsRequest]effectsNote
-	recorded         []recorded // of the record of changes; recordedFrom as Record.from
+	recorded         []recorded // entries of the record of changes; recordedFrom is Record.from
 	recordedFrom     mvcc.Timestamp
 	// Bytes for values in the current answer: allowed, and used so far.
 	room, taken int
@@ -47,7 +47,7 @@ type notifyView struct {
 	// Numbers of unparked and parked entries of N, and of entries of I.
 	pending, parked, waiting int
 	oldest                   mvcc.Timestamp
-	origins                  []ageBucket // of the pending ones, for requests about effects
+	origins                  []ageBucket // of pending notifications, for requests about effects
 	uncounted                bool
 }
 

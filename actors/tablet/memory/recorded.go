@@ -42,11 +42,11 @@ type Record struct {
 	bytes   int
 	// from: the record contains every change with a greater commit timestamp; 0: not known yet.
 	from mvcc.Timestamp
-	used time.Time // by the last request
+	used time.Time // time of the last request
 }
 
-// recorded is a change, and the greatest commit timestamp up to it. That one never decreases, so
-// the entries can be searched by it although commits become visible out of order.
+// recorded is a change, and latest the greatest commit timestamp up to it. latest never decreases,
+// so the entries can be searched by it although commits become visible out of order.
 type recorded struct {
 	change mvcc.CellWrite
 	latest mvcc.Timestamp
@@ -126,7 +126,7 @@ func (r *Record) add(e *mvcc.Mutation) {
 func (r *Record) drop() bool {
 	first := &r.entries[0]
 	n := first.size()
-	// Changes below may be missing from now on, also those with a lower timestamp that follow.
+	// From now on changes up to this timestamp may be missing, also in entries recorded later.
 	r.from = max(r.from, first.latest)
 	r.entries = r.entries[1:]
 	r.bytes -= n
