@@ -55,7 +55,7 @@ func (j *job) Run() {
 		switch {
 		case err != nil:
 			call.Reply(j.failed(call.Req, err))
-		// It encountered a reservation: the tablet knows whether that still exists.
+		// The read encountered a reservation: the tablet knows whether it still exists.
 		case met != nil:
 			blocked = append(blocked, BlockedRead{call, met})
 		case j.shared.term.Load() != j.term:

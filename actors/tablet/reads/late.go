@@ -24,6 +24,6 @@ func AnswerLate(call *Call, now *time.Time) bool {
 		return false
 	}
 	call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED,
-		"the deadline has passed before the tablet got to the operation; it is surely not done"))
+		"the deadline passed before the tablet began the operation, so it was not executed"))
 	return true
 }

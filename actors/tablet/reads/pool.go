@@ -27,7 +27,7 @@ type workers struct {
 
 	mu     sync.Mutex
 	some   *sync.Cond // a lane has jobs, or the workers are closed
-	lanes  []*Lane    // those with jobs, in the order of service
+	lanes  []*Lane    // lanes with jobs, in the order of service
 	closed bool
 }
 

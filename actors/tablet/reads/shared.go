@@ -38,7 +38,7 @@ type Config struct {
 	Logger *slog.Logger
 	// Send sends a message to the tablet. It is called on any goroutine and does not block.
 	Send   func(message any)
-	Took   *metrics.Durations // of all reads of a job
+	Took   *metrics.Durations // duration of all reads of a job
 	Feed   *Feed
 	Traces *tracing.Book // nil: no tracing
 }
