@@ -12,10 +12,10 @@ import (
 
 // Limits of concurrent arrivals, and timeouts for a silent sender.
 const (
-	maxArrivals  = 4               // of all tablets
-	arrivalIdle  = time.Minute     // after which it is abandoned
-	arrivalStale = 5 * time.Second // after which another snapshot may replace it
-	maxReplies   = 4               // to one piece that was sent several times
+	maxArrivals  = 4               // snapshots arriving at a time, of all tablets
+	arrivalIdle  = time.Minute     // pause of the sender after which an arrival is abandoned
+	arrivalStale = 5 * time.Second // pause after which another snapshot may replace an arrival
+	maxReplies   = 4               // replies to one piece that was sent several times
 )
 
 // arrivals are the snapshots that other nodes are sending to this one. It records the progress of
@@ -71,7 +71,7 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 	// The answer to the last piece was lost, and the sender asks again.
 	case a == nil && x.last[c.TabletId] == c.Id:
 		return &wire.SnapshotAnswer{Installed: true}
-	// It is the first piece of a snapshot, or one of a snapshot that was given up here.
+	// The piece is the first of a snapshot, or belongs to a snapshot that was given up here.
 	case a == nil || a.id != c.Id:
 		return x.beginLocked(here, a, c, reply, now)
 	case a.ending:
@@ -286,7 +286,7 @@ func (x *arrivals) installNow(id uint64, a *arrival, taken []snapshot.Replica) {
 // it. It returns false if the replica no longer needs the snapshot.
 func (s *Set) replace(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) (bool, error) {
 	have := s.current(id)
-	if have != a.Replica() { // it was removed since
+	if have != a.Replica() { // the replica was removed in the meantime
 		return false, errElsewhere
 	}
 	if err := a.Fits(); err != nil {
@@ -298,7 +298,7 @@ func (s *Set) replace(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) 
 	for _, r := range taken {
 		err = errors.Join(err, s.stop(r.Tablet))
 	}
-	if err == nil { // otherwise they may stop yet
+	if err == nil { // otherwise the actors may still be running
 		needed, err = s.exchange(id, a, taken)
 	}
 	for _, r := range taken {

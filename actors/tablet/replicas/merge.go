@@ -51,7 +51,7 @@ func (s *Set) Merge(m *snapshot.Merge) {
 func (s *Set) merge(m *snapshot.Merge) {
 	left, right := m.Merged.TabletId, m.Right.TabletId
 	have := s.current(left)
-	if have == 0 { // it was removed since
+	if have == 0 { // the left replica was removed in the meantime
 		return
 	}
 	err := s.stop(left)

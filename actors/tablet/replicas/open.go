@@ -53,7 +53,7 @@ func (s *Set) reopen(id uint64) error {
 	if err := s.installer.Finish(id); err != nil {
 		return err
 	}
-	// What is there now decides, not what was: an installation may have changed the id.
+	// Open the replica that the store has now: an installation may have changed its id.
 	r, ok, err := snapshot.StoredReplica(s.store, id)
 	switch {
 	case err != nil:
@@ -105,7 +105,7 @@ func (s *Set) openUnheard() {
 		s.mu.Lock()
 		known := s.held[r.Tablet] != nil
 		s.mu.Unlock()
-		if !known { // and nothing is under way for it
+		if !known { // no task is under way for the tablet either
 			s.SplitApplied(r.Tablet)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Set) openUnheard() {
 // for a while that the replica may not be created.
 func (s *Set) createFor(m *wire.RaftMessage) {
 	err := s.create(m.TabletId, m.ToReplica, m.Tablet)
-	// A split has created it between the message and this task: open what the store has.
+	// A split has created the replica between the message and this task: open the store's.
 	if errors.Is(err, errUnsplit) {
 		err = s.reopen(m.TabletId)
 		if s.current(m.TabletId) != m.ToReplica {
@@ -188,7 +188,7 @@ func (s *Set) openAgain(id uint64) {
 	s.mu.Lock()
 	closed := s.held[id].closed
 	s.mu.Unlock()
-	if closed == nil { // it was destroyed, or a split has opened it
+	if closed == nil { // the replica was destroyed, or a split has opened it
 		return
 	}
 	if err := s.reopen(id); err != nil {

@@ -24,7 +24,7 @@ type ranges struct {
 }
 
 var (
-	errOverlap = errors.New("replicas: its range overlaps another replica's")
+	errOverlap = errors.New("replicas: the replica's range overlaps that of another")
 	errUnsplit = errors.New("replicas: a split has just created the tablet")
 )
 

@@ -54,7 +54,7 @@ func (s *Set) destroy(id, replica uint64) error {
 			return err
 		}
 	}
-	// Even if none is here: the tombstone prevents late messages from creating it.
+	// Destroy it even if none is here: the tombstone prevents late messages from creating it.
 	if err := s.installer.Destroy(id, replica+1); err != nil {
 		return err
 	}
@@ -69,7 +69,8 @@ func (s *Set) silent(now time.Time) map[uint64]uint64 {
 	defer s.mu.Unlock()
 	out := map[uint64]uint64{}
 	for id, h := range s.held {
-		// Each is only queried now and then, since meta may not be up to date yet.
+		// Meta may not be up to date yet: ask about each replica again, but at most once per
+		// askAgain.
 		if h.id == 0 || h.busy || now.Sub(h.heard) < silentFor || now.Sub(h.asked) < askAgain {
 			continue
 		}
@@ -92,7 +93,7 @@ func (s *Set) askAbout(silent map[uint64]uint64) {
 	defer cancel()
 	described, err := s.owner.Reread(ctx)
 	if err != nil {
-		return // they are queried again
+		return // meta is asked again later
 	}
 	for id, replica := range silent {
 		if s.missedRemoval(id, replica, described) {
