@@ -56,7 +56,7 @@ func (a *Arrival) Install(before *pb.TabletDescriptor, taken []Replica) error {
 	}
 	marker := proto.CloneOf(a.marker)
 	if before != nil && !wire.EmptyRange(before) {
-		marker.Tablet = hull(before, marker.Tablet) // also clears rows that it has lost by a split
+		marker.Tablet = hull(before, marker.Tablet) // also clear what the tablet has lost by splits
 	}
 	b := &store.Batch{}
 	for _, r := range taken {

@@ -127,7 +127,7 @@ func (a *Arrival) Needed() (bool, error) {
 	case applied.Index >= a.marker.Index:
 		return false, nil
 	}
-	// It lacks entries, unless its log contains them and they are just not applied yet.
+	// The replica lacks entries, unless its log contains them and they are only not applied yet.
 	log, err := st.OpenLog(id)
 	if err != nil {
 		return false, err
@@ -149,15 +149,15 @@ func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
-		return fmt.Errorf("%w: got %d of %q, want %d of %q", ErrOrder, c.Sequence,
+		return fmt.Errorf("%w: got piece %d of %q, want piece %d of %q", ErrOrder, c.Sequence,
 			c.Id, a.next, a.id)
 	case sumOf(c.Entries) != c.Checksum:
-		return fmt.Errorf("%w: checksum of piece %d", ErrDamaged, c.Sequence)
+		return fmt.Errorf("%w: the checksum of piece %d does not match", ErrDamaged, c.Sequence)
 	}
 	piece := uint64(proto.Size(c))
 	a.total.addPiece(c.Checksum)
 	if c.Last && a.total.Sum64() != c.Total {
-		return fmt.Errorf("%w: checksum of all pieces", ErrDamaged)
+		return fmt.Errorf("%w: the checksum of all pieces does not match", ErrDamaged)
 	}
 	if err := a.installer.store.Room(piece); err != nil {
 		return fmt.Errorf("tablet %d: stage a snapshot: %w", a.marker.TabletId, err)

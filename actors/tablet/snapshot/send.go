@@ -27,7 +27,7 @@ const (
 	defaultPiece  = 1 << 20
 
 	maxJobs = 64
-	tries   = 3                // for a piece without an answer
+	tries   = 3                // attempts to send a piece that gets no answer
 	wait    = 30 * time.Second // timeout of the answer to a piece
 	// installGrowth multiplies the timeout of the last piece each time it expires, up to 8 minutes:
 	// the receiver answers this piece once the snapshot is installed. The first timeout is short,
@@ -77,7 +77,7 @@ type Sender struct {
 type Stats struct {
 	Sent   uint64 // snapshots accepted, or answered as no longer needed
 	Failed uint64 // snapshots refused, unanswered, unreadable or canceled
-	Bytes  uint64 // of the pieces sent, each counted once
+	Bytes  uint64 // bytes of the pieces sent, each counted once
 }
 
 // Stats returns the counts so far.
@@ -305,7 +305,7 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 		case answer.GetInstalled():
 			return true, nil
 		case chunk.Last || answer.GetNext() != chunk.Sequence+1:
-			return false, fmt.Errorf("%w: want piece %d after %d", errOddAnswer, answer.GetNext(),
+			return false, fmt.Errorf("%w: the receiver wants piece %d after piece %d", errOddAnswer, answer.GetNext(),
 				chunk.Sequence)
 		}
 		return false, nil
