@@ -17,21 +17,21 @@ import (
 
 // writer is the log actor or the state actor. They differ in what commit does.
 type writer struct {
-	commit func([]*Write) error // all of them, or none of them and an error
+	commit func([]*Write) error // commits all of the writes, or none and returns an error
 	batch  *actorkit.Batcher[*Write]
-	// The first error, other than those of single writes and of a full disk. Nothing is written
+	// The first error, other than those of single writes and store.ErrDiskFull. Nothing is written
 	// after it.
 	failed   error
 	counters *counters
 	logger   *slog.Logger
 
 	wake     func(m any) // sends the actor a message
-	waiting  []*Write    // for room on the disk, in order
+	waiting  []*Write    // for disk space or another resource for files, in order
 	retrying bool        // a retry is scheduled
-	givenUp  bool        // writes no longer wait for disk space
+	givenUp  bool        // writes no longer wait for disk space or the like
 }
 
-// retry triggers another attempt to write entries that wait for disk space.
+// retry triggers another attempt at the writes that wait for disk space or another resource.
 type retry struct{}
 
 // giveUp is the message of Pair.GiveUp.
@@ -92,7 +92,7 @@ func (r *writer) flush() {
 		writes = writes[n:]
 	}
 	if r.counters.full.Swap(false) {
-		r.logger.Info("there is room on the disk again: what waited for it is written")
+		r.logger.Info("the store accepts writes again: the waiting ones are written")
 	}
 }
 
@@ -127,7 +127,7 @@ func (r *writer) write(writes []*Write) (rest []*Write, err error) {
 		r.answer(writes[0], err)
 		return nil, nil
 	}
-	half := len(writes) / 2 // one of them is to blame; or there is room for the first of them
+	half := len(writes) / 2 // one of them is refused, or the store has room for only the first ones
 	if rest, err = r.write(writes[:half]); err != nil {
 		return append(rest, writes[half:]...), err
 	}
@@ -172,8 +172,8 @@ func (r *writer) awaitRoom(writes []*Write, err error) {
 	}
 	r.waiting = writes
 	if !r.counters.full.Swap(true) {
-		r.logger.Error("the disk is full: this node writes nothing until there is room", "error",
-			err)
+		r.logger.Error("the store lacks disk space or another resource for files: writes wait",
+			"error", err)
 	}
 	if !r.retrying {
 		r.retrying = true

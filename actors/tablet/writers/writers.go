@@ -30,7 +30,7 @@ type counters struct {
 	queued  atomic.Int64 // writes sent and not answered
 	batches metrics.Sizes
 	took    metrics.Durations // of a batch
-	full    atomic.Bool       // writes wait for room on the disk
+	full    atomic.Bool       // writes wait for disk space or another resource for files
 }
 
 // Stats are figures of one writer since it was started.
