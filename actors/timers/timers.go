@@ -48,7 +48,7 @@ type Config struct {
 type Tablet struct {
 	ID      uint64
 	Applied uint64 // number of changes applied by its leader
-	Shared  bool   // it also holds rows of other tables
+	Shared  bool   // the tablet also holds rows of other tables
 }
 
 // Stats are the counters of this process's jobs.

@@ -27,7 +27,7 @@ const (
 	// mostCounted limits the pending timers counted for each shard.
 	mostCounted = 1250
 	retry       = time.Second // after an error
-	idlePauses  = 5           // in a pause where there are no timers
+	idlePauses  = 5           // factor of the pause while there are no timers
 	// Each transaction is limited by attemptTimeout. Timers of an unavailable tablet are set
 	// again for postponed later, without an attempt while the tablet counts as silent.
 	attemptTimeout = time.Second
@@ -42,7 +42,7 @@ type work struct {
 	next    time.Time                // due time of the first known timer; zero if there is none
 	whole   time.Time                // time of the last full read
 	shards  [mvcc.TimerShards]string // row from which the next read starts
-	apart   bool                     // it has tried to split the timers into their own tablet
+	apart   bool                     // a split of the timers into their own tablet was tried
 	// rescanPending means that new timers were read, but not all, since the last full read.
 	rescanPending bool
 	failing       bool                 // the last turn ended in an error
@@ -61,7 +61,7 @@ func (w *work) turn(ctx context.Context) time.Duration {
 	more, err := w.look(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !w.failing {
-			w.cfg.Logger.Warn("timers: reading them failed; trying again", "error", err)
+			w.cfg.Logger.Warn("timers: reading the timers failed; trying again", "error", err)
 		}
 		w.failing = true
 		return retry
@@ -248,7 +248,7 @@ type batch struct {
 	from, to string // rows, inclusive; an empty to means the end of the shard
 	weak     *weakColumns
 	only     uint64          // if not 0, only timers of that tablet
-	later    bool            // they are set again for later instead
+	later    bool            // the timers are set again for later, without firing
 	seen     map[uint64]bool // collects the tablets, unless nil
 	tx       *txn.Txn
 	now      int64 // in milliseconds
@@ -318,7 +318,7 @@ func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 		later = later || w.isSilent(id)
 	}
 	switch {
-	case t.After > 0 && due >= b.now: // its transaction committed late
+	case t.After > 0 && due >= b.now: // the timer's transaction committed late
 		b.tx.Fire(r.Cell, &mvcc.Timer{Target: t.Target, Due: due}, nil)
 		b.done.Moved.Add(1)
 	case later:
@@ -399,8 +399,8 @@ func (w *work) separate(ctx context.Context) {
 	}
 	w.apart = true
 	if err := w.cfg.Meta.SplitAt(ctx, mvcc.TimerTable, ""); err != nil {
-		w.cfg.Logger.Warn("timers: they have no tablet of their own, so they and other tables slow each "+
-			"other down", "error", err)
+		w.cfg.Logger.Warn("timers: cannot split the timers into a tablet of their own, so they and "+
+			"other tables slow each other down", "error", err)
 	}
 }
 
