@@ -27,8 +27,8 @@ import (
 // CreateOptions configure a backup.
 type CreateOptions struct {
 	Options
-	Incremental bool     // only changes since the newest backup of the location
-	Tables      []string // only these tables. Defaults to all
+	Incremental bool     // back up only changes since the newest backup of the location
+	Tables      []string // back up only these tables. Defaults to all
 	Restart     bool     // discard an interrupted backup
 	// Hold keeps history for the next increment after this backup has ended, until that increment
 	// is made, the hold is released, or the cluster's policy ends it. A hold for an earlier
@@ -144,12 +144,12 @@ func (m *backupRun) find(ctx context.Context) error {
 		}
 		switch {
 		case errors.Is(err, ErrDamaged):
-			// It can neither be resumed nor declared obsolete. An increment of it is rejected
-			// when its parent is looked up.
+			// A damaged plan or manifest: the backup can neither be resumed nor declared obsolete.
+			// An increment of it is rejected when its parent is looked up.
 		case err != nil:
 			return err
 		case !found || whole != nil || p.Manifest.Cluster != id || p.Manifest.Name != name:
-			// Whole, or of another cluster.
+			// There is no plan, or the backup is complete or of another cluster.
 		case !m.options.Restart:
 			return m.resume(ctx, p)
 		default:
@@ -201,7 +201,7 @@ func (m *backupRun) resume(ctx context.Context, p *plan) error {
 		m.plan = nil
 		return m.remove(ctx, head)
 	}
-	if !p.Listed { // of an earlier build: those are missing
+	if !p.Listed { // the plan is of an earlier build: it lists no weak notifications
 		var err error
 		if m.weak, _, err = m.listWeak(ctx); err != nil {
 			return err
@@ -291,7 +291,8 @@ func (m *backupRun) chooseParent(ctx context.Context, head *Manifest) error {
 	}
 	for _, b := range slices.Backward(listed) {
 		if b.Err != nil {
-			// It may be the parent; an increment of an older one would lack its changes.
+			// The unreadable backup may be the newest one: an increment of an older one would lack
+			// its changes.
 			return coded.Errorf("", "%w: make a full backup", b.Err)
 		}
 		parent := b.Manifest

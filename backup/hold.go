@@ -54,7 +54,7 @@ func (m *backupRun) superseded(ctx context.Context, head *Manifest) (out []*pb.B
 		}
 		older, err := m.from.manifest(ctx, h.Backup)
 		if errors.Is(err, ErrDamaged) {
-			continue // its token cannot be read: an operator must release it
+			continue // the token cannot be read: an operator must release the hold
 		}
 		if err != nil {
 			return nil, err

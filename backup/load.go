@@ -33,7 +33,7 @@ type LoadOptions struct {
 
 // LoadPart yields the rows of one range. The table gets a tablet for each part.
 type LoadPart struct {
-	Start string // its first row; ignored in the first part
+	Start string // the part's first row; ignored in the first part
 	// Rows calls fn with the cells of each row, in the order of columns. Rows must ascend. It is
 	// called once, on its own goroutine, and returns fn's error.
 	Rows func(ctx context.Context, fn func(row string, cells []LoadCell) error) error
@@ -48,7 +48,7 @@ type LoadCell struct {
 // Loaded is the result of Load.
 type Loaded struct {
 	At       uint64 // commit timestamp of all cells
-	Before   bool   // an earlier run has completed the load; no cell was written
+	Before   bool   // an earlier run has completed the load; this run wrote no cell
 	Notified int64
 }
 

@@ -206,6 +206,6 @@ func (l *Location) remove(ctx context.Context, names []string) error {
 // random returns eight hexadecimal digits that distinguish two writers of one range.
 func random() string {
 	var b [4]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // rand.Read never fails
 	return hex.EncodeToString(b[:])
 }

@@ -33,7 +33,7 @@ var (
 	// started.
 	ErrInterrupted = errors.New("backup: another backup was interrupted")
 	// ErrHistoryGone reports that history required by the backup has been collected.
-	ErrHistoryGone = errors.New("backup: history that it needs has been collected")
+	ErrHistoryGone = errors.New("backup: history that the backup needs has been collected")
 	// ErrNotEmpty reports that a table to be restored exists and is not empty.
 	ErrNotEmpty = errors.New("backup: table is not empty")
 	// ErrTable reports that a requested table is not in the backup, or can't be copied or
@@ -43,14 +43,14 @@ var (
 
 // Manifest describes a complete backup.
 type Manifest struct {
-	Name         string    `json:"name"` // its folder
+	Name         string    `json:"name"` // name of the backup's folder
 	Cluster      string    `json:"cluster"`
 	Since        uint64    `json:"since,omitempty"` // incremental: the parent's At
 	At           uint64    `json:"at"`              // timestamp of the backup
 	Time         time.Time `json:"time"`            // wall time of that timestamp
 	Parent       string    `json:"parent,omitempty"`
 	ParentSHA256 string    `json:"parent_sha256,omitempty"` // SHA-256 of the parent's manifest
-	Chosen       bool      `json:"chosen,omitempty"`        // of some tables only
+	Chosen       bool      `json:"chosen,omitempty"`        // only requested tables
 	Tables       []Table   `json:"tables"`
 	// Observers are the catalogue's observers, by name. They are not restored: the programs that
 	// contain them register them.

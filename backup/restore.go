@@ -23,8 +23,8 @@ import (
 // RestoreOptions configure a restore.
 type RestoreOptions struct {
 	Options
-	// Backup names the backup whose chain is restored. Defaults to the oldest that covers At,
-	// without At to the newest; the location must then have backups of one cluster and one set of
+	// Backup names the backup whose chain is restored. Defaults to the oldest that covers At, or,
+	// if At is 0, to the newest; the location must then have backups of one cluster and one set of
 	// tables only.
 	Backup string
 	At     uint64 // restored timestamp. Defaults to the backup's
@@ -59,7 +59,7 @@ type Restored struct {
 	// deleted soon.
 	Expiring []string
 	Records  int64
-	Pending  int64 // timers set for timers and weak notifications of the backup
+	Pending  int64 // timers set by the restore, for the backup's timers and weak notifications
 	Notified int64
 }
 
@@ -212,7 +212,7 @@ func (r *restoreRun) choose() error {
 		if x.Expiry != nil {
 			r.result.Expiring = append(r.result.Expiring, to)
 		}
-		// The first backup of the chain that contains it.
+		// Begin the table's chain with the first backup that contains the table.
 		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })
 		x.chain = r.chain[i:]
 		if older := r.dropped()[t.Name]; older != "" {
@@ -239,7 +239,7 @@ func (r *restoreRun) choose() error {
 	if names := sortedSet(r.result.Tables); len(names) != len(r.result.Tables) {
 		return coded.Errorf("", "%w: two tables would get the same name", ErrTable)
 	}
-	// At an earlier timestamp there may have been tables missing in the last backup.
+	// At an earlier timestamp there may have been tables that the last backup lacks.
 	if len(wanted) == 0 {
 		for name := range r.dropped() {
 			r.result.LeftOut = append(r.result.LeftOut, name)
@@ -254,7 +254,8 @@ func (r *restoreRun) choose() error {
 func (r *restoreRun) dropped() map[string]string {
 	out, last := map[string]string{}, r.chain[len(r.chain)-1]
 	for i, m := range r.chain {
-		// The next one shows what existed between this one and itself.
+		// Skip this backup if the next one, too, is at or before the restored timestamp: that one
+		// shows what existed then.
 		if i+1 < len(r.chain) && r.chain[i+1].At <= r.mark.At {
 			continue
 		}
@@ -315,7 +316,7 @@ func different(have, to *pb.Policy) (set *pb.Policy, settings []Setting) {
 		if !ok || value == old {
 			continue
 		}
-		// With it, the listener serves every client without a login.
+		// With http-login 0 the listener serves every client without a login.
 		lowers := s.Name == "http-login" && value == 0
 		if !lowers {
 			s.Set(set, value)

@@ -18,7 +18,7 @@ import (
 // VerifyOptions select the backups to verify.
 type VerifyOptions struct {
 	Options
-	Name string // this backup and its ancestors. Defaults to all backups of the location
+	Name string // verify this backup and its ancestors. Defaults to all backups of the location
 }
 
 // Verified is the result of Verify.
@@ -54,7 +54,7 @@ func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error
 		// A result without faults would be mistaken for success.
 		err := coded.Errorf("", "%w: there is no complete backup", ErrNotFound)
 		if n := len(v.found.Unfinished); n > 0 {
-			err = coded.Errorf("", "%w, and %d that are unfinished", err, n)
+			err = coded.Errorf("", "%w; %d are unfinished", err, n)
 		}
 		return nil, err
 	}
