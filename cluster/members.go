@@ -19,7 +19,7 @@ type Member struct {
 	Listen, Peer, Gossip, HTTP string // host:port
 	Zone                       string // the label "zone"
 	Draining                   bool
-	Versions                   version.Range // that its build knows
+	Versions                   version.Range // the versions that its build supports
 	// LeadsMeta is the term in which the node reports to lead meta, else 0.
 	LeadsMeta uint64
 	Load      MemberLoad
@@ -28,7 +28,7 @@ type Member struct {
 // MemberLoad is the load of a node, which the node reports a few times a minute.
 type MemberLoad struct {
 	Replicas, Leaders uint32
-	SizeBytes         uint64 // of its replicas
+	SizeBytes         uint64 // bytes of its replicas
 	Load              uint64 // operations per second on the tablets that it leads
 	DiskFree          uint64 // bytes
 }
@@ -38,7 +38,7 @@ type MemberLoad struct {
 type Members interface {
 	// Alive returns the members that are believed to be alive, by node id.
 	Alive() []Member
-	// Member returns one of them, false if the node is not believed to be alive.
+	// Member returns the node's member, and false if the node is not believed to be alive.
 	Member(node uint64) (Member, bool)
 	// Dead reports whether the incarnation is known to have ended: gossip reported that it died or
 	// left, or a later one exists. A node that was never a member is not known to be dead (design

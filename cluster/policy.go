@@ -37,7 +37,7 @@ type PolicyView struct {
 
 	mu      sync.Mutex
 	known   *pb.Policy // immutable; nil if the cluster had none, or it was not read yet
-	readAt  time.Time  // of the last read
+	readAt  time.Time  // time of the last read
 	differs []string   // a line for each setting of the node that the policy overrules
 }
 
