@@ -24,7 +24,7 @@ func (s *Service) DrainNode(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// A hint: without it placement finds the order in its next turn.
+	// Only a hint: without this call placement finds the order in its next turn.
 	s.cfg.Node.Place()
 	return &pb.DrainNodeResponse{Node: nodesOf([]*pb.Node{nodePB(r)}, s.member(req.NodeId))[0]}, nil
 }
@@ -73,7 +73,7 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 		if r.State != pb.NodeState_NODE_STATE_ACTIVE || r.GoneSince != 0 {
 			continue
 		}
-		// all limits the replicas of a tablet now, others after the drain.
+		// all counts the nodes that may hold replicas now, others those that may after the drain.
 		if all++; r.NodeId != id {
 			others++
 		}

@@ -36,7 +36,7 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// Done already, perhaps by a call whose response was lost.
+	// The version is active already, perhaps by a call whose response was lost.
 	if to <= before.Active {
 		return &pb.FinalizeUpgradeResponse{Agreed: wire.AgreedPB(before)}, nil
 	}
@@ -96,7 +96,7 @@ func (s *Service) commonVersion(ctx context.Context) (version.Number, error) {
 				name = fmt.Sprintf("node %d, which is down (last build %s)", n.NodeId, n.Version)
 			}
 			b.see(name, wire.Versions(n.Versions))
-			if alive && m.Incarnation > n.Incarnation { // it has not registered yet
+			if alive && m.Incarnation > n.Incarnation { // this incarnation has not registered yet
 				b.see(fmt.Sprintf("node %d", n.NodeId), m.Versions)
 			}
 		}

@@ -273,7 +273,7 @@ func drainJob(n *pb.Node) *pb.Job {
 		State: jobRunning, Unit: "replicas", NodeId: n.NodeId,
 		Detail: fmt.Sprintf("%d replicas remain", n.Replicas),
 	}
-	if n.DrainReplicas > 0 { // it may be exceeded by replicas that were being added then
+	if n.DrainReplicas > 0 { // n.Replicas may be higher: some replicas were still being added
 		j.Total = uint64(max(n.DrainReplicas, n.Replicas))
 		j.Done = j.Total - uint64(n.Replicas)
 	}

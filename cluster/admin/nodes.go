@@ -55,7 +55,7 @@ const (
 func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {
 	for _, m := range members {
 		i := slices.IndexFunc(records, func(n *pb.Node) bool { return n.NodeId == m.NodeID })
-		// It gossips but has not registered yet, or has been forgotten.
+		// The node gossips but has not registered yet, or has been forgotten.
 		if i < 0 {
 			records = append(records, &pb.Node{NodeId: m.NodeID})
 			i = len(records) - 1
@@ -80,7 +80,7 @@ func (s *Service) nodeTable(ctx context.Context, out *pb.NodesResponse) error {
 	if err == nil {
 		s.nodes.Set(records)
 	} else {
-		// The caller has gone, which says nothing about meta.
+		// The caller's context has ended, which says nothing about meta.
 		if ctx.Err() != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// This node applies it at once, without reading meta.
+	// This node applies the policy at once, without reading meta.
 	err = s.cfg.Node.LearnPolicy(p)
 	if err == nil {
 		err = s.cfg.Node.ApplyCatalogue(ctx)

@@ -50,7 +50,7 @@ func (s *Service) RestoreTable(ctx context.Context,
 	}
 	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, req.Expiry, mark)
 	if err == nil && len(keys) == 0 {
-		// Later than the timestamp of any transaction that has seen the table without the mark.
+		// This is later than the start of any transaction that has seen the table unmarked.
 		if now, err = s.cfg.Node.Timestamp(ctx); err == nil {
 			err = s.cfg.Restores.Bind(ctx, id, now)
 		}
@@ -76,7 +76,7 @@ func (s *Service) RestoreCells(ctx context.Context,
 		return nil, refuse("each restored cell must have an address and two timestamps")
 	}
 	for i, w := range r.GetWrites() {
-		// The id of this cluster: in the backup's cluster it belongs to another table.
+		// Use the table's id in this cluster: the backup's cluster had another one.
 		w.Cell.Table = id
 		if r.CommitTs[i] > req.Mark.At {
 			return nil, refuse("a record committed at %d is newer than the restored timestamp %d",

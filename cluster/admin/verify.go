@@ -27,7 +27,7 @@ const (
 	// verifyRounds is the maximum number of checksums requested while some replica will never
 	// have the result of the last one.
 	verifyRounds = 6
-	verifyPause  = 100 * time.Millisecond // before the second one; doubles each time
+	verifyPause  = 100 * time.Millisecond // pause before the second round; doubles each time
 )
 
 var (
@@ -111,8 +111,7 @@ func withoutResult(err error) string {
 // sameChecksums reports whether every replica has a result and all are equal.
 func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	for _, r := range replicas {
-		// Also of the same entry and with the same count: checksums of different entries are not
-		// comparable.
+		// Entry and count must be equal too: checksums as of different entries are not comparable.
 		first := replicas[0].Result
 		if r.Result == nil || first == nil || r.Result.Checksum != first.Checksum ||
 			r.Result.Entries != first.Entries ||
