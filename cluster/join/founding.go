@@ -28,7 +28,7 @@ func (d *Membership) found(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	id := d.cfg.Self.Identity()
-	d.attempts++ // by this goroutine only
+	d.attempts++ // only this goroutine changes it
 	// The incarnation makes attempts of a later process higher than all earlier ones.
 	req := &pb.FoundRequest{
 		Founder: id.NodeID, Expect: uint32(d.cfg.Expect), Attempt: id.Incarnation<<32 | d.attempts,
@@ -100,7 +100,8 @@ func (d *Membership) promise(ctx context.Context, f *freshNode,
 	if err != nil {
 		return 0, err
 	}
-	// Such a response contradicts itself and must not count.
+	// A promise that is granted to this node but names another founder contradicts itself: it must
+	// not count.
 	if r.Granted && r.Founder != req.Founder {
 		return 0, fmt.Errorf("join: %s reports its promise as granted to this node and as given to another", f.node.Listen)
 	}

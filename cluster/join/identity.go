@@ -52,7 +52,7 @@ type selfRecord struct {
 	// Promised is the node that holds the promise to found the cluster, or 0. It is valid while
 	// the node is fresh.
 	Promised uint64 `json:"promised,omitempty"`
-	// Attempt is the newest attempt for which that founder requested it.
+	// Attempt is the newest attempt for which that founder requested the promise.
 	Attempt uint64 `json:"attempt,omitempty"`
 	// Starts are the random numbers of this directory's starts, from the last one known to be
 	// registered in meta to the current one. A directory without the one in meta is an old copy.
@@ -90,7 +90,7 @@ type Self struct {
 	record   selfRecord
 	contacts *pb.JoinResponse // immutable
 	seen     map[uint64]seenStart
-	started  uint64               // as in the record, but kept after it is confirmed
+	started  uint64               // as in the record, but kept after the start is confirmed
 	reached  map[uint64]seenStart // last argument of noteReached
 
 	raised atomic.Uint64 // as in the record, for Reached
@@ -121,7 +121,7 @@ func OpenSelf(st *store.Store) (*Self, error) {
 	// Above the incarnation of any copy of this directory known to the others.
 	next.Incarnation = max(next.Incarnation, next.Outlive) + 1
 	next.Outlive = 0
-	if len(next.History) == 0 { // from a version without it
+	if len(next.History) == 0 { // the record is of a version without History
 		next.History = next.Starts
 	}
 	next.History = append(slices.Clone(next.History[max(0, len(next.History)-maxStarts+1):]), start)

@@ -42,8 +42,8 @@ func (d *Membership) Enter(ctx context.Context) error {
 	var suspect time.Time // since when another process appears to have this node's identity
 	for {
 		done, err := d.round(ctx)
-		// This node's previous process may have been killed a moment ago and count as alive: only
-		// after a while is it another one.
+		// This node's previous process may have been killed a moment ago and still count as alive.
+		// Only if the error lasts does another process have this identity.
 		if errors.Is(err, cluster.ErrDuplicateNode) {
 			if suspect.IsZero() {
 				suspect = time.Now()
@@ -388,8 +388,8 @@ func (d *Membership) Upkeep(ctx context.Context, r Registry) error {
 			d.say("cannot register with meta or update the stored contacts yet", "error", err)
 			wait = roundPause
 		} else {
-			// A returning node that waits for others may know no node: it contacts its callers.
-			// So may one of those founding the cluster together, if the others' Join names it.
+			// A returning node that waits for others may know no other node: it calls the nodes
+			// that call it. The same holds for a founder that is named only in the others' Join.
 			d.helloAll(ctx, d.knownAddrs())
 			d.checkBehind(ctx)
 			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
@@ -413,8 +413,8 @@ func (d *Membership) noteContacts(ctx context.Context, r Registry) error {
 	if !slices.ContainsFunc(contacts.Nodes, func(n *pb.Node) bool {
 		return n.NodeId == id.NodeID
 	}) {
-		// It was considered gone, or even forgotten, while it was partitioned: registering shows
-		// which.
+		// The cluster declared this node gone, or even forgot it, while the node was partitioned.
+		// Registering again shows which of the two.
 		d.registered.Store(false)
 	}
 	contacts.ClusterId = id.ClusterID

@@ -53,8 +53,8 @@ type MembershipConfig struct {
 	Contact Contact
 	// Join are the Listen addresses of nodes named by the operator.
 	Join []string
-	// Expect is the number of fresh nodes that found a cluster together. With at most 1 this node
-	// founds one only if Join is empty, alone; otherwise it waits to join one.
+	// Expect is the number of fresh nodes that found a cluster together. If Expect is at most 1,
+	// this node founds a cluster alone if Join is empty, and waits to join one otherwise.
 	Expect int
 	// Addresses are the addresses at which other nodes reach this one.
 	Addresses *pb.NodeAddresses
@@ -85,8 +85,8 @@ type MembershipConfig struct {
 // Intervals and timeouts of Membership.
 const (
 	roundPause    = 250 * time.Millisecond // between two rounds of requests to all addresses
-	callTimeout   = 2 * time.Second        // of Hello and Found; Join has twice as much
-	soundTimeout  = time.Second            // of the first Hello of a returning node, which records nothing
+	callTimeout   = 2 * time.Second        // timeout of Hello and Found; Join has twice as much
+	soundTimeout  = time.Second            // of a returning node's first Hello, which records nothing
 	freshFor      = 3 * time.Second        // validity of a fresh node's response
 	defaultUpkeep = 30 * time.Second
 	// rankPause is the delay after which each next node founds if those before it have not.
@@ -120,7 +120,7 @@ type Membership struct {
 	again      chan struct{} // capacity 1: makes Upkeep update the contacts at once
 
 	attempts   uint64 // attempts of this process to found a cluster
-	complete   string // ids of the fresh nodes in the last round, and since when they are these
+	complete   string // ids of the fresh nodes in the last round; unchanged since completeAt
 	completeAt time.Time
 	loneSince  time.Time // since when all responding nodes wait for each other; zero if they do not
 }
@@ -215,7 +215,7 @@ func (d *Membership) judge(id Identity,
 		req.NodeId == id.NodeID {
 		return pb.HelloResponse_START_UNSPECIFIED, 0, nil
 	}
-	// Its start is recorded only once it has discarded its replicas and asks again.
+	// The caller must first discard its replicas: its start is recorded when it asks again.
 	if reached = d.behind(req.NodeId, req.Incarnation, req.LogReached); reached > 0 {
 		return pb.HelloResponse_START_BEHIND, reached, nil
 	}
@@ -243,7 +243,7 @@ func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinRes
 	case req.ClusterId != "" && req.ClusterId != id.ClusterID:
 		d.cfg.Logger.Warn("a node of another cluster was rejected", "its_cluster", req.ClusterId,
 			"its_address", req.Addresses.GetListen())
-		return nil, joinStatus(fmt.Errorf("%w: it is of %s, this is %s", ErrOtherCluster,
+		return nil, joinStatus(fmt.Errorf("%w: the node is of cluster %s, this one of %s", ErrOtherCluster,
 			req.ClusterId, id.ClusterID))
 	case d.cfg.Self.declaredDead(req.NodeId):
 		return nil, joinStatus(fmt.Errorf("%w: node %d was declared dead when the cluster was "+
