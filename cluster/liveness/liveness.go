@@ -68,7 +68,7 @@ type received struct {
 	epoch  uint64
 	until  time.Duration // on this node's clock; 0: no promise yet
 	wanted time.Duration // when a lease last needed it
-	missed bool          // its end is not to be counted: it was already, or no lease needs it
+	missed bool          // the promise's end has been counted, or no lease needs it
 	speed  speed
 }
 
@@ -232,7 +232,7 @@ func (n *Node) Asked() (nodes []uint64, sent time.Duration) {
 	sent = n.cfg.Clock()
 	for node, r := range n.received {
 		if r.wanted == 0 || sent-r.wanted > wantedFor || !asks {
-			r.wanted, r.missed = 0, true // it may run out
+			r.wanted, r.missed = 0, true // the promise may run out without being counted
 			continue
 		}
 		if r.until != 0 && sent >= r.until && !r.missed {
@@ -254,7 +254,7 @@ func (n *Node) Answered(node uint64, sent time.Duration, epoch uint64, lasts tim
 	}
 	lasts = min(lasts, Duration)
 	until := sent + time.Duration(float64(lasts)*(1-MaxDrift))
-	// Each promise holds, whatever others were received: the one that lasts longest is of use.
+	// A later promise does not shorten an earlier one: keep the one that lasts longest.
 	if until > r.until {
 		r.epoch, r.until, r.missed = epoch, until, false
 	}

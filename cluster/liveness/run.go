@@ -9,7 +9,7 @@ import (
 )
 
 // This file sends the requests, on the goroutine of Run. Their answers arrive on any goroutine. A
-// request that is not answered within its promise is of no use any more, and expires.
+// request expires after the duration of its promise, since a later answer would be useless.
 
 // Network sends requests to other nodes. *cluster.PeerNodes implements it.
 type Network interface {

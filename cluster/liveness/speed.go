@@ -15,7 +15,7 @@ const compareAfter = 10 * time.Second
 
 // speed compares another node's clock with this one's.
 type speed struct {
-	incarnation uint64 // of the other process; another one may have another clock
+	incarnation uint64 // of the other process; a later process may have another clock
 	base        exchange
 	last        Speed
 	known       bool
