@@ -45,8 +45,8 @@ func (d Drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 	}
 	err = d.Schema.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
 		// A table is gone once every tablet with a part of its range has passed the drop and has
-		// nothing left to delete. If none of the responding tablets has a part, those with one
-		// are missing, and nothing is concluded.
+		// nothing left to delete. If none of the responding tablets has a part, the tablets with a
+		// part did not respond, and nothing is concluded.
 		gone := false
 		for _, t := range tablets {
 			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {
@@ -199,7 +199,7 @@ func Unused(c *pb.Catalogue, d *pb.TabletDescriptor) bool {
 		return false
 	}
 	first, last := uint32(wire.StartOf(d).Table), uint32(end.Table)
-	if end.Row == "" { // it ends before that table
+	if end.Row == "" { // the tablet ends before the first row of that table
 		last--
 	}
 	for id := first; id <= last; id++ {

@@ -22,10 +22,10 @@ const (
 
 // Reasons not to forget a node. Each comes with a txn.ServerError that names the node.
 var (
-	// ErrNodeInUse reports that it holds replicas.
+	// ErrNodeInUse reports that the node holds replicas.
 	ErrNodeInUse = errors.New("meta: the node is in use")
-	// ErrNotAway reports that meta's leader has not recorded it as away. For a stopped node that
-	// follows within seconds.
+	// ErrNotAway reports that meta's leader has not recorded the node as away. The leader does so
+	// within seconds after the node has stopped.
 	ErrNotAway = errors.New("meta: the node is not recorded as away")
 )
 
@@ -62,7 +62,7 @@ func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 			return true, nil
 		case old == nil:
 			return false, refuseAs(ErrNoNode, "there is no node %d", id)
-		// This node's own view of it does not matter: the leader of meta decides.
+		// Whether this node believes the other one alive does not matter: the leader of meta decides.
 		case have.GoneSince == 0:
 			return false, refuseAs(ErrNotAway, "node %d is not recorded as away: stop it; the node that "+
 				"leads meta records it within seconds", id)

@@ -84,8 +84,8 @@ func (h *History) SaveCollection(ctx context.Context, from, to *wire.Collection,
 		if err != nil || !slices.Equal(have, want) {
 			return false, err
 		}
-		// Written with its own value, so that the leases' record is a condition of this write,
-		// too.
+		// The leases' record is written with its own value, so that it is a condition of this
+		// write, too.
 		changes = append(changes, change{row: rowLeases, old: have, value: have})
 	}
 	return h.swap(ctx, changes...)

@@ -99,7 +99,7 @@ func (m *Merges) MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescr
 		if err := m.Finish(ctx, right, left); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%w: an earlier attempt has ended; try again", ErrNotMerged)
+		return nil, fmt.Errorf("%w: an interrupted attempt had to be ended first; try again", ErrNotMerged)
 	}
 	if !wire.SameNodes(left.Tablet, right.Tablet) {
 		return nil, errors.Join(ErrApart, m.bringTogether(ctx, left.Tablet, right.Tablet))
@@ -306,9 +306,9 @@ func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) 
 		var refused *txn.ServerError
 		switch {
 		case errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET:
-			// It was itself merged into another: had it taken these rows, a majority of the
-			// frozen replicas would have been removed first, and the remaining ones could not be
-			// released.
+			// The left tablet was itself merged into another one. If it had taken these rows
+			// before, a majority of the frozen replicas would have been removed, and the release
+			// below would fail.
 			return nil, m.release(ctx, frozen)
 		case err != nil:
 			return nil, err

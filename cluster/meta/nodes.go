@@ -90,7 +90,8 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 					"acknowledgments are not "+
 					"in it; delete it and join with an empty one", r.NodeId, have.Incarnation)
 		}
-		// Known before: only the addresses, labels, version, incarnation and start are new.
+		// The node is known: take only the addresses, labels, version, incarnation and start from
+		// the new record.
 		to.JoinedTs = have.JoinedTs
 		if have.State != pb.NodeState_NODE_STATE_GONE {
 			to.State, to.DrainReplicas = have.State, have.DrainReplicas
@@ -124,7 +125,7 @@ func sameProcess(a, b *wire.NodeRecord) bool {
 // that the node has given since. The incarnation cannot show that: it increases with every start,
 // including rejected ones.
 func knowsStart(have, r *wire.NodeRecord) bool {
-	if len(have.Starts) == 0 || len(r.Starts) == 0 { // from a version without start numbers
+	if len(have.Starts) == 0 || len(r.Starts) == 0 { // one is of a version without start numbers
 		return true
 	}
 	return slices.Contains(r.Starts, have.Starts[len(have.Starts)-1])

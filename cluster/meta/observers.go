@@ -166,8 +166,8 @@ func (obs *Observers) join(ctx context.Context, c *pb.Catalogue, o *pb.ObserverI
 		return refuse(pb.Error_CODE_INVALID, "column %s.%q has %d observers, as many as it may have",
 			o.TableName, o.Column, len(others))
 	}
-	// While no observer of a weak column is left, its intents are being removed; they must not
-	// be those of a new one.
+	// If all observers of a weak column are retired, its intents are being removed. A new observer
+	// must wait until then, because its own intents could be removed too.
 	if len(active) == 0 && (o.Weak || others[0].Weak || !several) {
 		return retiring(others[0], o)
 	}

@@ -69,7 +69,7 @@ func (r *Policy) Set(ctx context.Context, set *pb.Policy) (*pb.Policy, error) {
 		}
 		p := policy.Complete(have)
 		proto.Merge(p, set)
-		// These belong to meta, whatever set contains.
+		// Version and Agreed belong to meta, whatever set contains.
 		p.Version, p.Agreed = have.Version+1, have.Agreed
 		// Check the whole again: settings valid by themselves may contradict each other.
 		if err := policy.Check(p); err != nil {

@@ -177,8 +177,8 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 		defer r.mu.Unlock()
 		r.taken = append(r.taken, d)
 		return nil
-	// A timeout, a moved boundary or a full disk may be temporary: the range stays a gap for the
-	// next round.
+	// A timeout, a moved boundary or a lack of disk space may be temporary: the range stays a gap
+	// for the next round.
 	case attempt.Err() != nil, errors.As(err, &refused) && passes(refused.Code):
 		r.note(d.TabletId, err)
 		return nil

@@ -79,7 +79,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b cluster.Member) int {
 		return cmp.Compare(a.NodeID, b.NodeID)
 	}) {
-		// It has not published an address.
+		// The member has not published an address.
 		if m.Listen == "" {
 			continue
 		}

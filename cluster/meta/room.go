@@ -92,7 +92,8 @@ func clientRoom(p *pb.Policy, owner string, id uint32, more int, tables []*pb.Ta
 			owned[mvcc.TableID(t.Id)] = true
 		}
 	}
-	// Its tablets would count for no client, or for another.
+	// New tablets of a table that the client has not created would count for no client, or for
+	// another one.
 	if exists && !owned[mvcc.TableID(id)] {
 		return refuse(pb.Error_CODE_PERMISSION, "clients have limits, and %q has not created the "+
 			"table: only its creator or an operator may add split keys to it", owner)

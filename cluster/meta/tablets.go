@@ -55,7 +55,7 @@ func (t *TabletMap) forgetMerged(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// One that has changed in the meantime is checked again after the next merge.
+		// If a record has changed in the meantime, it is checked again after the next merge.
 		if _, err := t.swap(ctx, change{row: tabletRow(d.TabletId), old: value}); err != nil {
 			return err
 		}
