@@ -38,9 +38,9 @@ type Config struct {
 	// Incoming bounds the requests being handled for one node; default 16,384. Requests
 	// beyond it, or beyond incomingBytes, are answered with CODE_OVERLOADED.
 	Incoming int
-	// AnswerBytes bounds queued answers; default 128 MiB. An answer with which the queue exceeds
-	// the bound, or half of it if the answer has more than 64 KiB, is replaced by CODE_UNKNOWN,
-	// unless the queue was empty.
+	// AnswerBytes bounds queued answers; default 128 MiB. An answer that exceeds the bound together
+	// with the queued ones is replaced by CODE_UNKNOWN. For an answer of more than 64 KiB half the
+	// bound applies.
 	AnswerBytes int
 	// Gate holds the versions that the cluster has agreed on: batches of builds that do not
 	// support them are dropped. Nil means no batch is dropped for its version.

@@ -34,7 +34,7 @@ type outbox struct {
 
 	mu          sync.Mutex
 	pending     map[uint64]*waiting // by number
-	bytes       int                 // of pending
+	bytes       int                 // bytes of the requests in pending
 	incarnation uint64              // the newest known
 	down        uint64              // the newest known to have ended
 	reached     uint64              // durable Raft log position of incarnation

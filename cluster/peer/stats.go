@@ -20,7 +20,7 @@ type Stats struct {
 	// Foreign is the number of rejected batches: those of another cluster, for another node, of an
 	// older incarnation or a build that the cluster no longer admits, or with too many messages.
 	Foreign uint64
-	Panics  uint64 // of the handler
+	Panics  uint64 // panics of the handler
 }
 
 // counts holds the live counters behind Stats.
