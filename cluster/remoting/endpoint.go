@@ -59,7 +59,7 @@ type endpoint struct {
 	link    *Link
 	node    uint64
 	addr    string
-	ctx     context.Context // of the connection and its stream
+	ctx     context.Context // context of the connection and its stream
 	cancel  context.CancelCauseFunc
 	waiting chan outgoing
 	former  <-chan struct{} // closed when the node's last endpoint has ended; nil: there was none
@@ -222,7 +222,7 @@ func (l *Link) end(e *endpoint, connected bool, cause error) {
 	}
 	l.mu.Lock()
 	t := l.nodes[e.node]
-	// If the node has moved, a successor is there already.
+	// If the node has moved to another address, its next endpoint is set already.
 	if t.endpoint == e {
 		t.endpoint = nil
 		pause := pauseAfterLoss

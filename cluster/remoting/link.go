@@ -60,7 +60,7 @@ type Link struct {
 	cfg     Config
 	addr    string
 	server  *grpc.Server
-	limiter *connlimit.Limiter // of the connections that others open
+	limiter *connlimit.Limiter // limits the connections that others open
 	counts  counts
 	running sync.WaitGroup // the server and the endpoints
 
@@ -137,7 +137,7 @@ func (l *Link) Lost(fn func(node uint64)) {
 func (l *Link) Send(node uint64, b *wire.PeerBatch, then func(error)) error {
 	addr, ok := l.cfg.Resolve(node)
 	if !ok || addr == "" {
-		return fmt.Errorf("%w: %d", ErrNoAddress, node)
+		return fmt.Errorf("%w: node %d", ErrNoAddress, node)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,16 +5,16 @@ import "sync/atomic"
 // Stats counts since Open.
 type Stats struct {
 	Sent, Received uint64 // batches
-	// Connected and Lost are the connections to other nodes that were made and that ended,
-	// Failed the attempts that failed.
+	// Connected is the number of connections made to other nodes, Lost the number of those that
+	// have ended, Failed the number of failed attempts.
 	Connected, Lost, Failed uint64
-	// Refused is the number of refused frames and calls, Handshakes that of connections without a
-	// node's certificate, that did not finish their handshake, or beyond the bound.
+	// Refused is the number of refused frames and calls. Handshakes is the number of connections
+	// that had no node's certificate, did not complete their handshake, or exceeded the bound.
 	Refused, Handshakes uint64
 	// Displaced is the number of connections without a stream that were closed to make room for
 	// others.
 	Displaced uint64
-	Panics    uint64 // of the receiver, each of which has ended a stream
+	Panics    uint64 // panics of the receiver, each of which has ended a stream
 }
 
 // counts holds the live counters behind Stats.
