@@ -180,7 +180,7 @@ type forward struct {
 	d     *pb.TabletDescriptor // as the sender knows it; may lack the replicas
 	req   *pb.TabletRequest
 	tried []uint64           // the nodes that were asked
-	hint  uint64             // the leader by the last answer
+	hint  uint64             // the leader named by the last answer
 	last  *pb.TabletResponse // the last refusal
 	err   error              // error of reaching the last node
 	// mapStale is set when a node that should have a replica has none or was not reached.
@@ -203,7 +203,7 @@ func (f *forward) run(ctx context.Context) (*pb.TabletResponse, error) {
 			f.router.HintLeader(f.d.GetTabletId(), node)
 			f.updateRanges(ctx, r)
 			return r, nil
-		// It does not lead or cannot serve: its response may name the next node.
+		// The replica does not lead or cannot serve: its response may name the next node.
 		case err == nil:
 			f.learn(node, r)
 			continue
@@ -366,7 +366,7 @@ func (f *forward) refresh(ctx context.Context) bool {
 	switch {
 	case f.d.GetTabletId() == cluster.MetaTablet:
 		return false
-	case f.peers == nil: // it has every tablet, and knows what they are
+	case f.peers == nil: // this node has all tablets, so its own map is complete
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshPatience)

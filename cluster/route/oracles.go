@@ -161,7 +161,7 @@ func (o *Oracles) askPeer(ctx context.Context, node uint64,
 	return r.GetTimestamps(), nil
 }
 
-// highest is the greatest timestamp that it was given. It never falls.
+// highest is the greatest timestamp passed to it. It never decreases.
 type highest struct{ ts atomic.Uint64 }
 
 func (h *highest) saw(ts mvcc.Timestamp) {

@@ -22,7 +22,7 @@ type refresh struct {
 	// read returns the map as meta has it; nil means it cannot be read.
 	read func(context.Context) ([]*pb.TabletDescriptor, error)
 	turn chan struct{} // capacity 1: held while the map is read
-	last time.Time     // when the last reading ended, and how
+	last time.Time     // when the last reading ended; err is its error
 	err  error
 }
 
@@ -47,7 +47,7 @@ func (r *Router) Refresh(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// If only the reader's context has ended, this caller tries by itself.
+	// Do not share an error that only says that the other caller's context has ended.
 	if n.last.After(came) && !errors.Is(n.err, context.Canceled) &&
 		!errors.Is(n.err, context.DeadlineExceeded) {
 		return n.err
@@ -56,7 +56,7 @@ func (r *Router) Refresh(ctx context.Context) error {
 		return err
 	}
 	tablets, err := n.read(ctx)
-	for _, d := range tablets { // those that were read before an error too
+	for _, d := range tablets { // also the tablets that were read before an error
 		r.Update(d)
 	}
 	n.last, n.err = time.Now(), err

@@ -29,7 +29,7 @@ type Router struct {
 	mu      sync.RWMutex
 	routes  map[uint64]route
 	sorted  []*pb.TabletDescriptor   // by start; nil: to be sorted again
-	merged  map[uint64]wire.Position // where tablets began whose rows others have
+	merged  map[uint64]wire.Position // by tablet whose rows another one has now: where it began
 	refresh refresh
 
 	changes atomic.Uint64 // counts changes of routes; raised after each
@@ -253,7 +253,7 @@ func Present(all []*pb.TabletDescriptor) (present, gone []*pb.TabletDescriptor) 
 		return cmp.Or(ByStart(a, b), cmp.Compare(b.GetEpoch(), a.GetEpoch()))
 	})
 	present = all[:0]
-	var open []*pb.TabletDescriptor // that begin at or before the next one, and end behind its start
+	var open []*pb.TabletDescriptor // tablets that begin at or before d and end after its start
 	for i := range all {
 		d := all[i]
 		start := wire.StartOf(d)

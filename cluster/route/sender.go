@@ -43,7 +43,7 @@ const senderPause = 100 * time.Millisecond
 var (
 	errAgain = errors.New("try again")
 	// ErrUnknown reports that whether the operation was done, or will be, is not known.
-	ErrUnknown = errors.New("route: the answer was lost")
+	ErrUnknown = errors.New("route: the outcome is unknown")
 )
 
 // attempt is one try of a Sender. Its error wraps errAgain if another may follow.
