@@ -223,10 +223,10 @@ func (recordCodec) Decode(data []byte) (r record, err error) {
 
 // The kinds of tasks.
 const (
-	added   = iota // an edge from a to b, done for the marks up to after
-	removed        // the same
-	spread         // from the node b, by the mark a, done for the successors up to after
-	check          // of the node b of the mark a
+	added   = iota // an edge from a to b; the marks up to after are done
+	removed        // an edge from a to b; the marks up to after are done
+	spread         // spread the mark a from the node b; the successors up to after are done
+	check          // check the record of the mark a at the node b
 	kinds
 )
 

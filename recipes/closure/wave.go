@@ -33,7 +33,7 @@ type item struct {
 // suspect is a record whose path from a seed may no longer exist.
 type suspect struct {
 	record  record
-	root    bool // itself not justified; otherwise its parent is suspect too
+	root    bool // the record itself is not justified; otherwise its parent is suspect too
 	reached bool // by another path: it has a new record
 }
 
@@ -43,14 +43,14 @@ type run struct {
 	tx       *percolator.Tx
 	records  map[pair]*record // read or written by the run; nil if there is none
 	suspects map[pair]*suspect
-	reached  []pair // whose records the run writes
-	front    []item // reached, to be spread
-	created  int    // records of nodes that had none
-	read     int    // neighbours and marks
+	reached  []pair // pairs whose records the run writes
+	front    []item // reached nodes from which to spread
+	created  int    // number of records created for nodes that had none
+	read     int    // number of neighbours and marks read
 	full     bool   // the run must not create or read more
-	// waiting has the suspects from which the marks spread, once they are reached.
+	// waiting has the suspects from which the marks spread if they are reached again.
 	waiting map[pair]bool
-	left    [kinds][]task // to later runs
+	left    [kinds][]task // tasks left to later runs
 }
 
 // advance is the observer: one run of the wave.
@@ -159,7 +159,7 @@ func (r *run) unjustified(ctx context.Context, named []pair) ([]pair, error) {
 		return nil, err
 	}
 	var parents []pair
-	var support []percolator.CellKey // of each record, a seed or an edge
+	var support []percolator.CellKey // by record: the seed or edge that supports it
 	named = slices.DeleteFunc(named, func(p pair) bool { return r.records[p] == nil })
 	for _, p := range named {
 		if rec := r.records[p]; rec.depth > 0 {
