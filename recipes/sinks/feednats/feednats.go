@@ -46,7 +46,7 @@ type publisher struct {
 	stream   jetstream.JetStream
 	last     uint64                 // sequence of the last message
 	position percolator.Timestamp   // the last resolved message; 0: none
-	done     map[published]struct{} // published after it by an earlier run
+	done     map[published]struct{} // changes published after position by an earlier run
 }
 
 // Publish publishes the changes of the rows until ctx ends, and returns ctx's error then. With an
@@ -88,7 +88,7 @@ func Publish(ctx context.Context, db *percolator.DB, js jetstream.JetStream, cfg
 			return err
 		}
 		p.position, resolved = change.Resolved, time.Now()
-		clear(p.done) // an earlier run's changes come before it
+		clear(p.done) // all changes of the earlier run precede this resolved message
 		if sub != nil {
 			if err := sub.Advance(ctx, change.Resolved); err != nil {
 				return err
