@@ -18,9 +18,9 @@ const (
 // Applied records the position up to which a tablet's Raft log is applied. Every apply writes
 // it with the effects (design section 3). The tablet's state holds what changes rarely.
 type Applied struct {
-	Index uint64 // last applied Raft index
-	Term  uint64 // its term
-	Epoch uint64 // of the tablet's descriptor as of Index
+	Index uint64 // index of the last applied Raft entry
+	Term  uint64 // term of that entry
+	Epoch uint64 // epoch of the tablet's descriptor as of Index
 	Bytes uint64 // approximate size of the tablet's keys and values; the same on every replica
 	Rough bool   // Bytes is an estimate, such as after a split
 }

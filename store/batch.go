@@ -21,7 +21,7 @@ const entryOverhead = 12
 type Batch struct {
 	ops     []op
 	size    int
-	entries int // in Badger, where a long value has several
+	entries int // entries in Badger, where a long value has several
 
 	tablets []tabletChange // changes of tablets' figures, for the next checkpoint
 	log     []logChange    // changes of the log, durable when the batch is committed

@@ -39,7 +39,7 @@ type ShortError struct {
 	Dir   string // on the file system that is short of Bytes or Inodes
 	Free  uint64
 	Least uint64 // the number that must be free
-	Limit uint64 // of the process, for Descriptors and Maps
+	Limit uint64 // limit of the process, for Descriptors and Maps
 }
 
 // Error implements error.
@@ -86,7 +86,7 @@ func (a *amount) short(least uint64) *ShortError {
 // file system that allocates inodes on demand, is treated as unlimited.
 type files struct {
 	mu      sync.Mutex
-	maps    uint64        // of the process when last counted
+	maps    uint64        // memory maps of the process when last counted
 	most    uint64        // vm.max_map_count at that time; 0: unknown
 	counted time.Time     // time of that count
 	pause   time.Duration // minimum time until the next count
@@ -216,7 +216,7 @@ func (s *diskSpace) checkFiles() error {
 	need := uint64(len(tables)) + filesBesides
 	for _, a := range s.opts.amounts(&s.files) {
 		if a.what == Inodes {
-			need = filesBesides // its tables have inodes already
+			need = filesBesides // the existing tables have their inodes
 		}
 		if a.short(need+MinFreeFiles/reserveDivisor) != nil {
 			return a.short(need + MinFreeFiles)

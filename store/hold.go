@@ -39,7 +39,7 @@ type heldTables struct {
 // hold holds all present tables. It returns nil if the database cannot be read.
 func (d *database) hold() (h *heldTables) {
 	defer func() {
-		if recover() != nil { // as in unreadable
+		if recover() != nil { // Badger panics if it cannot read a table, see unreadable
 			h = nil
 		}
 	}()
@@ -50,7 +50,7 @@ func (d *database) hold() (h *heldTables) {
 	held := tables(d.db)
 	for id := range held {
 		if _, had := before[id]; !had {
-			delete(held, id) // it may be younger than the iterator
+			delete(held, id) // the table may be newer than the iterator
 		}
 	}
 	return &heldTables{seq: seq, txn: txn, it: it, tables: held}

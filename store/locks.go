@@ -34,7 +34,7 @@ const (
 // locks records which keys of the lock group have a value, and where. Writer.mu guards it.
 type locks struct {
 	kept  map[string]string   // by key: key and value of a lock that Badger does not have
-	bytes int                 // in kept, as Batch.Size counts them
+	bytes int                 // bytes in kept, as Batch.Size counts them
 	known map[string]struct{} // keys in Badger
 }
 

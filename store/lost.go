@@ -40,7 +40,7 @@ func probes(t *table.Table) (keys [][]byte) {
 // present ones. It returns a *DamagedError that names a replaced table if they differ.
 func (d *database) findMissing(old, now *heldTables, probes [][]byte) (err error) {
 	defer func() {
-		if recover() != nil { // as in unreadable
+		if recover() != nil { // Badger panics if it cannot read a table, see unreadable
 			d.suspect()
 			err = nil
 		}
@@ -55,10 +55,10 @@ func (d *database) findMissing(old, now *heldTables, probes [][]byte) (err error
 	defer txn.Discard()
 	it := txn.NewIterator(badger.IteratorOptions{})
 	defer it.Close()
-	var found []byte // where the last lookup ended
+	var found []byte // the key at which the last lookup ended
 	for _, key := range probes {
 		if found != nil && bytes.Compare(key, found) <= 0 {
-			continue // it would end there again
+			continue // this lookup would end at the same key
 		}
 		old.it.Seek(key)
 		it.Seek(key)

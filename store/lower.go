@@ -36,7 +36,7 @@ func (s *Store) fitMemTables() error {
 	if had == o.MemTableSize {
 		return nil
 	}
-	// This is durable before there is a memtable of that size.
+	// The size is durable before there is a memtable of that size.
 	return replaceFile(o.Dir, memTableFile, fmt.Sprintln(o.MemTableSize))
 }
 
@@ -72,7 +72,7 @@ func memTableFiles(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// memTableExt is the extension of these files.
+// memTableExt is the extension of memtables' log files.
 const memTableExt = ".mem"
 
 // recordedMemTableSize returns the recorded size of memtables. Without a record it returns a size that

@@ -21,7 +21,7 @@ import (
 // without a version above those of all tables belongs to a flushed memtable. Only Badger knows
 // the file's format, so Badger reads a copy of it, as the only file of a scratch database.
 
-// scratchDirName is the name of the directory of that database inside Options.Dir.
+// scratchDirName is the name of the scratch database's directory inside Options.Dir.
 const scratchDirName = "scratch"
 
 // removeOldLogs removes the log files of memtables that are tables. newest is the greatest

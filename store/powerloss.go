@@ -28,8 +28,8 @@ func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	}
 	n := newStore(s.opts)
 	n.stamp.version = s.Version()
-	// Without a checkpoint during the copy. The state goes first, so that the log contains the
-	// entries of all effects in the copy.
+	// No checkpoint may run during the copy. The state is copied first, so that the log contains
+	// the entries of all effects in the copy.
 	s.checkpoints.taking.Lock()
 	left, err := s.remains(dice)
 	if err == nil {

@@ -268,5 +268,5 @@ func deadBy(txn *badger.Txn, o *op) int64 {
 	if err != nil {
 		return size
 	}
-	return size + item.EstimatedSize() // of a long value only the head
+	return size + item.EstimatedSize() // of a long value only the head is counted
 }

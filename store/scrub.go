@@ -56,7 +56,7 @@ func (v *verified) turn(tables []badger.TableInfo, now time.Time) (turn badger.T
 func (v *verified) done(id uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, known := v.at[id]; known { // else turn has not seen it yet, or it is gone
+	if _, known := v.at[id]; known { // otherwise the table is new or gone
 		v.at[id] = time.Now()
 	}
 }

@@ -29,7 +29,7 @@ type Weight struct {
 // WeighPlace is the position from which weighing continues. The zero value is the start.
 type WeighPlace struct {
 	group int
-	key   []byte // the next key to weigh; nil: the group's first
+	key   []byte // the next key to weigh; nil: the first of the group
 }
 
 // Done reports whether everything is weighed.

@@ -24,7 +24,7 @@ type Stats struct {
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
 
 	Log          raftlog.Stats
-	LogFreeBytes uint64 // of the log's file system
+	LogFreeBytes uint64 // free bytes of the log's file system
 	// Unchecked is the number of bytes appended to the log since the last checkpoint, which the
 	// next Open applies again. It is too low after a failed attempt at a checkpoint.
 	Unchecked     uint64
@@ -54,7 +54,7 @@ type Trees struct {
 	Levels []Level
 	// Stalled reports that level 0 has so many tables that writes wait for compactions.
 	Stalled     bool
-	Compactions uint64 // since Open
+	Compactions uint64 // compactions since Open
 	Stalls      uint64 // stalls of over a second since Open
 }
 

@@ -161,7 +161,7 @@ func (s *Store) openDatabase() (*database, error) {
 	dir := ""
 	if !s.opts.InMemory {
 		dir = filepath.Join(s.opts.Dir, stateDirName)
-		// Before any write whose errors it must report.
+		// Opened before any write, because a sync of root reports only the errors of later writes.
 		if err := s.checkpoints.openRoot(s.opts.Dir); err != nil {
 			return nil, err
 		}

@@ -19,13 +19,13 @@ const (
 	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H, K and L
 	longBit  byte = 0x04 // the value is in D
 
-	// plainTag opens the values of D, M and R and of most of the store's own keys, which have no
-	// header of their own, and those of I.
+	// plainTag is the first byte of the values of D, M and R and of most of the store's own keys.
+	// It is also that of I's values, with originBit if they have origins.
 	plainTag byte = 0x01
 
 	replayBit byte = 0x01 // N's first byte
-	// The record has origins; in the first byte of N, L and I. Builds before version.Origins
-	// do not support it.
+	// originBit, in the first byte of N, L and I, means that the record has origins. Builds before
+	// version.Origins do not support it.
 	originBit byte = 0x08
 	// L is part of an asynchronous commit. Builds before version.AsyncCommits do not support it.
 	asyncBit byte = 0x10

@@ -56,7 +56,7 @@ func (s *Store) RaiseVersion(to version.Number) error {
 type VersionError struct {
 	Dir     string
 	Have    string // version of the directory, such as "3"
-	Release string // that wrote it, such as "0.2.0"; empty if not recorded
+	Release string // release that wrote the directory, such as "0.2.0"; empty if not recorded
 	Knows   version.Range
 }
 

@@ -12,8 +12,8 @@ import (
 // The limits of one Batch, whatever the size of a memtable: 8 MiB of cells (design section
 // 2) in a Raft entry or as effects, with their keys and what the store adds.
 const (
-	MaxBatchBytes = 10 << 20 // of Batch.Size
-	MaxBatchLen   = 1 << 17  // of Batch.Len
+	MaxBatchBytes = 10 << 20 // maximum of Batch.Size
+	MaxBatchLen   = 1 << 17  // maximum of Batch.Len
 )
 
 // Writer commits batches to the state. Its callers are the state actor, package join for the node's
@@ -38,10 +38,10 @@ type Writer struct {
 	locks   locks
 	chunks  bool                // the database may hold long values
 	drops   map[string]struct{} // keys of chunks that this Commit leaves without a head
-	entries []badger.Entry      // of this Commit; the memory is kept for the next
+	entries []badger.Entry      // entries of this Commit; the memory is kept for the next
 
 	txn  *badger.Txn // the one under way
-	seq  uint64      // its number
+	seq  uint64      // the number of txn
 	txns int         // committed but not yet visible
 }
 
@@ -154,7 +154,7 @@ func (w *Writer) transact(entries int, add func() error) error {
 	}
 	defer func() { w.txn.Discard() }()
 	if err := add(); err != nil {
-		return fmt.Errorf("add to transaction %d: %w", w.seq, err)
+		return fmt.Errorf("add to Badger's Txn %d: %w", w.seq, err)
 	}
 	return w.commitTxn()
 }
@@ -235,7 +235,7 @@ func (w *Writer) begin() error {
 
 func (w *Writer) commitTxn() error {
 	if err := w.txn.CommitAt(w.seq, nil); err != nil {
-		return fmt.Errorf("commit transaction %d: %w", w.seq, err)
+		return fmt.Errorf("commit Badger's Txn %d: %w", w.seq, err)
 	}
 	w.txns++
 	return nil
