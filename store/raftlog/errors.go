@@ -23,9 +23,10 @@ var (
 	// ErrFailed reports that an earlier write or sync failed with unknown effect. The log accepts
 	// no more writes until it is reopened.
 	ErrFailed = errors.New("raftlog: an earlier write failed; the log accepts no writes until it is reopened")
-	// ErrDiskFull reports that there is no space for another segment. Nothing was written.
-	// Retryable: the same batch succeeds once there is space.
-	ErrDiskFull = errors.New("raftlog: disk is full: free some space, or grow the disk")
+	// ErrDiskFull reports that there is too little space, or another resource that files need
+	// (Options.Room), for another segment. Nothing was written. Retryable: the same batch succeeds
+	// once there is enough.
+	ErrDiskFull = errors.New("raftlog: too little disk space or another resource for a new file")
 	// ErrBatchTooLarge reports that Batch.Size exceeds MaxBatchBytes. Permanent for this batch.
 	ErrBatchTooLarge = errors.New("raftlog: batch is too large")
 	// ErrInvalid reports that a batch contradicts the log, such as entries that leave a gap.
@@ -39,7 +40,7 @@ var (
 // ErrDamaged.
 type DamageError struct {
 	Segment string // the file's path
-	Offset  int64  // in the file, in bytes
+	Offset  int64  // offset in the file, in bytes
 	What    string
 }
 

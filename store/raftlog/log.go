@@ -306,9 +306,9 @@ type State struct {
 	Replica    uint64
 	Term, Vote uint64
 	Commit     uint64
-	Truncated  Position // of the last removed entry
+	Truncated  Position // position of the last removed entry
 	Checkpoint uint64   // the state is durable up to this index; a replay begins after it
-	Figures    string   // those of the last Checkpoint or Begin
+	Figures    string   // figures of the last Checkpoint or Begin
 	Last       uint64   // index of the last entry
 }
 

@@ -23,7 +23,7 @@ func (it *item) maySend() bool {
 	return false
 }
 
-// maySend reports whether the batch has such an item.
+// maySend reports whether the contents of any item of the batch may have been sent to another node.
 func (b *Batch) maySend() bool {
 	for i := range b.items {
 		if b.items[i].maySend() {

@@ -66,7 +66,7 @@ func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 		*oldest = l.segments[0]
 	}
 	if l.segments[0] != *oldest || (*oldest).live == 0 {
-		return 0, nil // it has been freed
+		return 0, nil // the segment has been freed
 	}
 	b, err := l.collect(*oldest)
 	if err != nil {
