@@ -149,8 +149,7 @@ func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
 // arrive hands a batch to the target, unless that has gone or is cut off.
 func (n *Network) arrive(from uint64, target *link, data []byte) {
 	n.mu.Lock()
-	// Looked at on arrival: what was delayed may find the target cut off, closed or
-	// replaced.
+	// Checked on arrival: since the send the target may have been cut off, closed or replaced.
 	gone := n.cut[direction{from, target.node}] || n.links[target.node] != target
 	n.mu.Unlock()
 	if gone || !target.push(data) {
@@ -165,7 +164,7 @@ func (n *Network) arrive(from uint64, target *link, data []byte) {
 type link struct {
 	network *Network
 	node    uint64
-	wake    chan struct{} // something waits
+	wake    chan struct{} // one token while batches wait
 	done    chan struct{} // closed by Close
 	running sync.WaitGroup
 
