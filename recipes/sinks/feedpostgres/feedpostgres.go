@@ -113,7 +113,8 @@ func Copy(ctx context.Context, db *percolator.DB, pool *pgxpool.Pool, cfg Config
 	return nil
 }
 
-// maxIdentifier is the maximum length of a name of PostgreSQL, in bytes. It cuts off longer ones.
+// maxIdentifier is the maximum length of a name of PostgreSQL, in bytes. PostgreSQL truncates
+// longer ones.
 const maxIdentifier = 63
 
 // checkIdentifier returns an error if PostgreSQL would not keep the name as it is: two tables could be one.
@@ -152,7 +153,7 @@ type copier struct {
 	committed time.Time
 	tx        pgx.Tx // nil: no change since the last commit
 	batch     pgx.Batch
-	bytes     int // of the batch's rows and values
+	bytes     int // bytes of the batch's rows and values
 }
 
 // open creates the tables and reads the position.
@@ -252,7 +253,7 @@ func (c *copier) commit(ctx context.Context, resolved percolator.Timestamp) erro
 		return ErrOvertaken
 	}
 	if err := c.tx.Commit(ctx); err != nil {
-		// It may have committed: the next Copy reads the position.
+		// The transaction may have committed: the next Copy reads the position.
 		return fmt.Errorf("feedpostgres: commit: %w", err)
 	}
 	c.tx, c.position, c.committed = nil, resolved, time.Now()
