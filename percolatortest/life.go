@@ -76,7 +76,7 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 		return refusal(errCrashed.Error()), nil
 	}
 	switch op := req.Op.(type) {
-	case *pb.TabletRequest_ClearNotify: // of a weak observer's run
+	case *pb.TabletRequest_ClearNotify: // sent by a weak observer's run
 		start := op.ClearNotify.UpTo
 		if o := l.faults.runs.observer(start); o != "" &&
 			l.faults.take(o, start, ClearLost) != nil {

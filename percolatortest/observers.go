@@ -95,10 +95,10 @@ func (n *Node) Stats(t testing.TB, observer string) Stats {
 // Notification is a notification that is waiting or parked.
 type Notification struct {
 	Row      string
-	CommitTS percolator.Timestamp // of the change
-	Attempts int                  // failed runs, without conflicts
+	CommitTS percolator.Timestamp // commit timestamp of the change
+	Attempts int                  // number of failed runs, not counting conflicts
 	Parked   bool                 // failed too often: runs again after a newer write or Replay
-	Error    string               // of the last failed run, truncated to 1 KiB
+	Error    string               // error of the last failed run, truncated to 1 KiB
 
 	// TS is CommitTS.
 	//
