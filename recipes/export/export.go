@@ -34,7 +34,7 @@ type Change[V any] struct {
 
 // Config configures an export.
 type Config[V any] struct {
-	Name   string // of the observer, unique in the cluster
+	Name   string // name of the observer, unique in the cluster
 	Column percolator.Column
 	// Read converts the cell's value to the exported value. It may read other cells, but its
 	// result must depend only on the version, since the sink accepts a version only once. If
