@@ -34,7 +34,7 @@ const (
 // ElementError reports an element that cannot be packed, or that does not fit the variable
 // to which Unpack stores it.
 type ElementError struct {
-	Index  int // of the element, from 0; -1 if the number of elements is wrong
+	Index  int // index of the element, from 0; -1 if the number of elements is wrong
 	Reason string
 }
 

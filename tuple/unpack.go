@@ -12,7 +12,7 @@ import (
 // FormatError reports a row that is not the result of Pack.
 type FormatError struct {
 	Row    string
-	Offset int // of the invalid element, in bytes
+	Offset int // offset of the invalid element, in bytes
 	Reason string
 }
 
