@@ -236,7 +236,9 @@ func (s *Store) Close() error {
 	if n := s.snaps(); n > 0 {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
-	errs = append(errs, s.checkReplaced())
+	if s.Damaged() == nil { // damage found before has been reported
+		errs = append(errs, s.checkReplaced())
+	}
 	s.state.releaseTables()
 	errs = append(errs, s.lastCheckpoint(), s.gate.unlessStuck(s.state.db.Close), s.checkpoints.closeRoot(),
 		s.log.Close(), s.unlock())
