@@ -24,7 +24,7 @@ import (
 // ask meta anyway, record their outcome too.
 type metaHealth struct {
 	ask    func(ctx context.Context) error // sends one request to meta
-	probed actorkit.Wakeup                 // watch sends a request
+	probed actorkit.Wakeup                 // wakes watch, which sends a request
 
 	mu       sync.Mutex
 	answered time.Time     // when the last request that was answered began; zero: none was

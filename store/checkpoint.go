@@ -123,7 +123,7 @@ func (c *checkpoints) note(batches []*Batch) {
 	}
 }
 
-// copy returns a copy of the current figures.
+// copy returns a copy of the current figures for a checkpoint; stale reports the changes after it.
 func (c *checkpoints) copy() map[uint64]figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()

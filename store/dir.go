@@ -41,8 +41,8 @@ type directory struct {
 	fresh   bool // the directory was empty, or an Open did not finish
 }
 
-// prepareDir locks the directories of the store and its log, and checks the contents of the
-// store's or starts to create them. Open calls it before anything else.
+// prepareDir locks the directories of the store and its log, unless one contains foreign files, and
+// checks the store's contents or starts to create them. Open calls it before anything else.
 func prepareDir(o Options) (d directory, err error) {
 	if o.Dir == "" {
 		return d, errors.New("store: Options.Dir is empty")

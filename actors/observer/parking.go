@@ -15,8 +15,9 @@ import (
 // parkingAtOnce is the maximum number of concurrent calls of one observer's OnParked.
 const parkingAtOnce = 4
 
-// beforeParking calls the observer's OnParked for the change n after its attempts failed runs, the
-// last of which returned cause. If it returns an error the notification must not be parked yet.
+// beforeParking calls the observer's OnParked for the change n, of which as many runs have failed as
+// attempts says; cause is the error of the last one. If OnParked returns an error, the notification
+// must not be parked yet.
 func (r *run) beforeParking(n mvcc.Notify, attempts uint32, cause error) error {
 	if r.obs.spec.OnParked == nil {
 		return nil

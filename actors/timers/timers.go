@@ -55,7 +55,7 @@ type Tablet struct {
 type Stats struct {
 	Fired   atomic.Uint64 // timers that have notified
 	Moved   atomic.Uint64 // timers set again: found before their time, or of an unavailable tablet
-	Dropped atomic.Uint64 // timers dropped: malformed, or of columns without a weak observer
+	Dropped atomic.Uint64 // timers dropped: malformed, of a cell over this node's limits, or of a column without a weak observer
 	Lag     atomic.Int64  // delay of the last fired timer in milliseconds
 	Reads   atomic.Uint64 // reads of the table, each of at most 1,250 timers
 	Pending atomic.Int64  // pending timers at the last full read; at most 10,000

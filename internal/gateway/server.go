@@ -30,7 +30,7 @@ type Config struct {
 	// TLS enables TLS; nil means plain text.
 	TLS *tls.Config
 	// Origins are the origins of web pages that may call the gateway, such as https://app.example. "*" allows
-	// all. Requests of other pages are refused.
+	// all, without the browser's credentials such as certificates. Requests of other pages are refused.
 	Origins []string
 	// Hosts returns the host names, with or without ports, under which events are served to pages that send no
 	// origin, in addition to localhost and IP addresses. Nil means none.

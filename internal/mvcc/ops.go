@@ -269,11 +269,11 @@ type ReadCell struct {
 
 // ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what
 // stopped the scan: resolve it and resume after the last cell. Done means that the span
-// (or MaxRows) is exhausted; else resume after Last.
+// (or MaxRows) is exhausted; else resume after Last or, if LastTS is not 0, in Last after that record.
 type ScanResult struct {
 	Status Status
 	Cells  []ReadCell
-	Last   *Cell // last cell looked at in full, also when it had nothing to show; nil: none
+	Last   *Cell // last cell looked at, in full unless LastTS is not 0, also when it had nothing to show; nil: none
 	Done   bool
 	Lock   LockInfo
 	LastTS Timestamp // Records: not 0 if Last may have older records: the oldest one shown

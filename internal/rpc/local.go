@@ -165,7 +165,8 @@ func (c localConn) Invoke(ctx context.Context, method string, req, resp any, _ .
 		proto.Merge(into.(proto.Message), req.(proto.Message))
 		return nil
 	}
-	// Check the call and convert its error as authInterceptor and statusUnary do.
+	// check refuses calls as authInterceptor does, and turns a panic into an error as recoverUnary does.
+	// It converts no error to a status, as statusUnary would: the caller is in this process.
 	check := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
 		defer recovered(c.s.cfg.Logger, method, &err)
 		return c.s.guard.Call(ctx, c.who, method, req, func() (any, error) { return handler(ctx, req) })

@@ -86,8 +86,8 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	}
 	for _, t := range tables {
 		if t.Name == name && t.Restoring != nil {
-			return 0, coded.Mark(Errorf("%w: table %q is being restored from %s, and the restore is not finished: "+
-				"run it again", ErrUnavailable, name, t.Restoring.Source), ErrRestoring)
+			return 0, coded.Mark(Errorf("%w: table %q is being restored from %s: wait until it is complete; "+
+				"if the restore or load has stopped, run it again or drop the table", ErrUnavailable, name, t.Restoring.Source), ErrRestoring)
 		}
 	}
 	if slices.ContainsFunc(tables, func(t *pb.Table) bool { return t.Hidden }) {

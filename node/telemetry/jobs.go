@@ -103,7 +103,7 @@ func (e *Exporter) collectPlacement(out chan<- prometheus.Metric, s *pb.Placemen
 var timersTable = table[*timers.Stats]{
 	counter("timers_fired_total", "Durable timers that have notified their rows.",
 		func(s *timers.Stats) uint64 { return s.Fired.Load() }),
-	counter("timers_dropped_total", "Durable timers dropped because their observer no longer exists.",
+	counter("timers_dropped_total", "Durable timers dropped: malformed, of a cell over the node's limits, or of a column without a weak observer.",
 		func(s *timers.Stats) uint64 { return s.Dropped.Load() }),
 	counter("timers_moved_total",
 		"Durable timers set again, because they were found too early or no node served their row.",

@@ -64,8 +64,8 @@ func (i *Installer) Arrive(node uint64, first *wire.SnapshotChunk) (*Arrival, er
 func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error) {
 	h, message, state := first.GetHeader(), &raftpb.Message{}, &wire.TabletState{}
 	if h == nil || first.Sequence != 0 {
-		return nil, fmt.Errorf("%w: a snapshot begins with piece %d", ErrOrder,
-			first.Sequence)
+		return nil, fmt.Errorf("%w: the first piece has number %d, header %t; want number 0 with a header", ErrOrder,
+			first.Sequence, h != nil)
 	}
 	if err := errors.Join(proto.Unmarshal(h.Message, message),
 		proto.Unmarshal(h.State, state)); err != nil {

@@ -193,7 +193,7 @@ func keptHistory(s *pb.NodeStatusResponse) string {
 		text += fmt.Sprintf(", %d held back by readers", h.Holds)
 	}
 	if h.GetBlockedBy() != "" {
-		text += "; waits for " + h.BlockedBy
+		text += "; blocked: " + h.BlockedBy
 	}
 	return text
 }
