@@ -33,7 +33,8 @@ func (c *cut) Send(ctx context.Context, d *pb.TabletDescriptor,
 		return nil, fmt.Errorf("%w: unreachable", txn.ErrNotSent)
 	}
 	r, err := c.Transport.Send(ctx, d, req)
-	if req.GetCommit() != nil || req.GetOnePhase() != nil {
+	decides := len(req.GetPrewrite().GetSecondaries()) > 0 // with the other prewrites, of an asynchronous commit
+	if decides || req.GetCommit() != nil || req.GetOnePhase() != nil {
 		c.tablet.Store(d.TabletId)
 		return nil, errLost
 	}

@@ -17,7 +17,7 @@ func TestMarshal(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"cell":{"class":0,"column":{"base64":"Yv8="},"row":"Bob","table":16},"intent":false,` +
-		`"lock":{"expiry":0,"kind":"KIND_DELETE","long":false,"origin":0,"primary":null,"start_ts":9223372036854775809,"value":"","worker":null}}`
+		`"lock":{"expiry":0,"kind":"KIND_DELETE","long":false,"min_commit_ts":0,"origin":0,"primary":null,"secondaries":[],"start_ts":9223372036854775809,"value":"","worker":null}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

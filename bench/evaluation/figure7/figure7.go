@@ -23,7 +23,7 @@ import (
 func Measurements() []harness.Measurement {
 	return []harness.Measurement{{
 		Name: "figure7", Title: "Document clustering, incremental and batch (§3.1, Figure 7)",
-		Budget: 6 * time.Minute, Run: run,
+		Budget: 4 * time.Minute, Run: run,
 	}}
 }
 
