@@ -218,3 +218,21 @@ func TestAsyncLocksSurviveSplitAndMerge(t *testing.T) {
 	r.awaitLeader()
 	check("split", map[string]uint64{"a": 2, "x": 4})
 }
+
+// TestAsyncPrewriteOfLockedCells: a prewrite of which the transaction has locked some cells is refused,
+// and their locks stay as they are: its reservation would replace them. Catches BROKEN=async_mixed.
+func TestAsyncPrewriteOfLockedCells(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	start := r.take(1)
+	least := r.do(2, asyncPrewriteOf(start, "a", "v")).GetMutation().MinCommitTs
+	mixed := asyncPrewriteOf(start, "a", "v")
+	p := mixed.GetPrewrite()
+	p.Writes = append(p.Writes, &pb.CellWrite{Cell: cellOf("b"), Kind: pb.Kind_KIND_PUT, Value: []byte("v")})
+	if resp := (<-r.start(2, mixed)).Value; resp.GetError().GetCode() != pb.Error_CODE_INVALID {
+		t.Errorf("a prewrite of a locked cell and another one: %v", resp)
+	}
+	got := r.do(2, getOf(r.take(1), "a")).GetGet().Results[0]
+	if got.Status != pb.Status_STATUS_LOCKED || got.Lock.GetLock().GetMinCommitTs() != least || least == 0 {
+		t.Errorf("ASYNC-MIXED: the cell locked with the timestamp %d is %v", least, got)
+	}
+}

@@ -90,7 +90,10 @@ func requestSize(req *pb.TabletRequest) int {
 		return fixed * (1 + len(op.Walk.GetColumns()))
 	}
 	s := wire.SubjectOf(req)
-	n := fixed * (1 + len(s.Cells) + len(s.Intents) + len(s.Named))
+	n := fixed * (1 + len(s.Cells) + len(s.Intents))
+	for _, c := range s.Named {
+		n += fixed + len(c.GetRow()) + len(c.GetColumn())
+	}
 	for _, w := range s.Writes {
 		n += fixed + len(w.GetCell().GetRow()) + len(w.GetCell().GetColumn()) + len(w.GetValue())
 	}

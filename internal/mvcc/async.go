@@ -15,8 +15,12 @@ import "fmt"
 //
 // The MinCommitTS of a lock never changes, so that everyone computes the same commit timestamp.
 
-// MaxAsyncCells is the maximum number of cells of an asynchronous commit.
-const MaxAsyncCells = 256
+// MaxAsyncCells is the maximum number of cells of an asynchronous commit, and MaxAsyncBytes that of
+// the bytes of their addresses: the primary's lock names all others.
+const (
+	MaxAsyncCells = 256
+	MaxAsyncBytes = 16 << 10
+)
 
 // async reports whether the lock is part of an asynchronous commit.
 func (l *Lock) async() bool { return l.MinCommitTS != 0 }
@@ -43,10 +47,16 @@ func checkAsync(r *PrewriteRequest, lim Limits) error {
 		return fmt.Errorf("%w: the primary of an asynchronous commit, and no other cell, names the others",
 			ErrInvalid)
 	}
+	bytes := 0
 	for _, c := range r.Secondaries {
 		if err := lim.CheckCell(c); err != nil {
 			return err
 		}
+		bytes += len(c.Row) + len(c.Column)
+	}
+	if bytes > MaxAsyncBytes {
+		return fmt.Errorf("%w: an asynchronous commit of cells with addresses of %d bytes; at most %d", ErrInvalid,
+			bytes, MaxAsyncBytes)
 	}
 	return nil
 }

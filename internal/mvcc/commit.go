@@ -121,7 +121,8 @@ func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
 // ResolveLock applies a decision that the caller has read at the primary: roll forward at
 // CommitTS, or, with CommitTS 0, back (§2.2). Cells without this transaction's lock, and intents
 // that are gone, are unchanged, so that it may arrive late, twice, or for cells already resolved.
-// Reservations are never touched.
+// Reservations are never touched. A lock whose MinCommitTS is above CommitTS is rolled back: the
+// decision did not count it, so no correct client has written it.
 //
 //   - StatusOK: nothing of the transaction is left on the cells.
 //   - StatusCommitTSTooLow: the decision cannot be this transaction's; no effects.
@@ -140,7 +141,7 @@ func ResolveLock(v View, r ResolveLockRequest) (Result, []Mutation, error) {
 			// the cell alone.
 			continue
 		}
-		if r.CommitTS == 0 {
+		if r.CommitTS == 0 || r.CommitTS < lock.MinCommitTS {
 			e.rollback(c, &lock)
 			continue
 		}

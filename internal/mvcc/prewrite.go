@@ -13,6 +13,9 @@ import "fmt"
 //     0) included.
 //   - StatusConflict, StatusNotifyOnly: see ConflictAt. StatusTooOld: start_ts is below the bound.
 //   - StatusCommitted, StatusRolledBack: the message is a late copy; the transaction is decided.
+//
+// A prewrite of an asynchronous commit fails with ErrInvalid if the transaction has locked some of its
+// cells, and others not: the tablet reserves all of them, which would replace the locks.
 func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error) {
 	if err := checkPrewrite(r, lim); err != nil {
 		return Result{}, nil, err
@@ -29,6 +32,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	locks := make([]Lock, len(writes))
 	var blocking []LockInfo
 	var least Timestamp
+	own := 0
 	for i := range writes {
 		w := &writes[i]
 		lock, locked := v.Lock(w.Cell)
@@ -37,6 +41,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 			// heartbeat of a living coordinator moves it. So does MinCommitTS, which others may
 			// have seen.
 			least = max(least, lock.MinCommitTS)
+			own++
 			continue
 		}
 		if locked && r.MinCommitTS != 0 && lock.reserved(r.StartTS) {
@@ -64,6 +69,10 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		default:
 			return res, nil, nil
 		}
+	}
+	if r.MinCommitTS != 0 && own != 0 && own != len(writes) {
+		return Result{}, nil, fmt.Errorf("%w: an asynchronous prewrite of cells of which this transaction has locked "+
+			"%d of %d: send each cell in one message", ErrInvalid, own, len(writes))
 	}
 	res, err := prewriteIntents(v, &r, &e)
 	if err != nil || res.Status != StatusOK {

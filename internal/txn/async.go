@@ -21,18 +21,29 @@ import (
 // The primary's lock names the other cells. Whoever decides the transaction, this client after a
 // failure or another one that has encountered a lock, queries all of them (resolver.decide).
 
-// maxAsyncBytes limits the addresses in the primary's lock, in bytes.
-const maxAsyncBytes = 16 << 10
-
 // asyncCommit is the state of a commit in one round. The prewrites, which run in parallel, add
 // their results.
 type asyncCommit struct {
-	sent atomic.Bool // a prewrite may have been delivered
+	sent    atomic.Bool // a prewrite may have been delivered, and may still be accepted
+	refused atomic.Bool // a tablet has refused every copy of a prewrite: the set of locks is never complete
 
 	mu       sync.Mutex
 	commitTS mvcc.Timestamp // the greatest MinCommitTS so far
 	decided  mvcc.Timestamp // others have committed the transaction, at this timestamp
 	spare    mvcc.Timestamp
+}
+
+// tried records the outcome of sending the prewrite of the part. A refusal is final for every copy;
+// a tablet without disk space refuses every copy until it has space, and rollbacks would write into
+// its reserve.
+func (a *asyncCommit) tried(part *prewritePart, v verdict, err error) {
+	switch {
+	case v == refused && !part.sent:
+		a.refused.Store(true)
+	case v != refused && !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrDiskFull):
+		part.sent = true
+		a.sent.Store(true)
+	}
 }
 
 // note records an answer that the cells are locked, or are committed already.
@@ -69,7 +80,7 @@ func (p *twoPhase) asyncFits() bool {
 		}
 		bytes += len(cell.Row) + len(cell.Column)
 	}
-	return bytes <= min(maxAsyncBytes, cfg.Limits.Batch/16) && p.c.async.active(p.c)
+	return bytes <= min(mvcc.MaxAsyncBytes, cfg.Limits.Batch/16) && p.c.async.active(p.c)
 }
 
 // commitAsync commits the transaction in one round. The outcome after a crash of this process, once
@@ -112,7 +123,7 @@ func (p *twoPhase) abandonAsync(ctx context.Context, cause error) (mvcc.Timestam
 	if !p.async.sent.Load() {
 		return 0, cause
 	}
-	final := finallyRefused(cause)
+	final := finallyRefused(cause) || p.async.refused.Load()
 	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.c.cfg.SettleTimeout)
 	defer cancel()
 	if final { // the caller waits only so that its next run finds no locks
@@ -129,7 +140,7 @@ func (p *twoPhase) abandonAsync(ctx context.Context, cause error) (mvcc.Timestam
 	}
 	p.c.stats.RolledBack.Add(1)
 	p.c.work.Run(func(ctx context.Context) {
-		if err == nil {
+		if err == nil || final {
 			err = p.c.router.eachTablet(ctx, cells, nil, resolveRequest(p.startTS, 0), applied)
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {

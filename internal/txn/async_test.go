@@ -182,6 +182,46 @@ func TestAsyncRefused(t *testing.T) {
 	}
 }
 
+// TestAsyncRefusedByAll: tablets that refuse every prewrite, for a missing permission or disk space,
+// get no further message, and the refusal is what the caller sees. If a tablet refuses its part for
+// good, the outcome is known although its cells cannot be queried, and the locks of the others end.
+func TestAsyncRefusedByAll(t *testing.T) {
+	for code, want := range map[pb.Error_Code]error{
+		pb.Error_CODE_PERMISSION: txn.ErrPermission, pb.Error_CODE_DISK_FULL: txn.ErrDiskFull,
+	} {
+		for _, accepting := range []string{"", "a", "h"} { // the row whose prewrite is accepted
+			if accepting != "" && code != pb.Error_CODE_PERMISSION {
+				continue
+			}
+			w := newAsyncWorld(t)
+			c, p := w.client(txn.Config{})
+			var more atomic.Int32
+			p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+				r := req.GetRollback()
+				switch {
+				case accepting != "" && (prewrites(req, accepting) || req.GetResolveLock() != nil ||
+					r != nil && string(r.Cells[0].Row) == accepting):
+					return txntest.Fault{}
+				case req.GetPrewrite() == nil:
+					more.Add(1)
+				}
+				return txntest.Fault{Answer: &pb.Error{Code: code, Message: "refused"}}
+			})
+			runs, err := w.attempt(c, "v", threeRows)
+			if runs != 1 || !errors.Is(err, want) || errors.Is(err, txn.ErrCommitUnknown) {
+				t.Errorf("%v, %q accepted: %d runs, %v", code, accepting, runs, err)
+			}
+			if n := more.Load(); accepting == "" && n != 0 {
+				t.Errorf("%v: %d further messages", code, n)
+			}
+			c.Flush()
+			if n := w.Locks(w.table); n != 0 {
+				t.Errorf("%v, %q accepted: %d locks are left", code, accepting, n)
+			}
+		}
+	}
+}
+
 // TestAsyncSettledAtLock: a prewrite that has met a live lock is settled before the commit ends: a
 // late copy of it commits nothing.
 func TestAsyncSettledAtLock(t *testing.T) {

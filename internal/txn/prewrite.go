@@ -3,7 +3,6 @@ package txn
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -18,6 +17,7 @@ type prewritePart struct {
 	d       *pb.TabletDescriptor
 	writes  []bufferedWrite
 	intents []mvcc.Cell
+	sent    bool // a copy of the prewrite of these cells may have been delivered, and may still be accepted
 }
 
 // prewriteAll locks cells and leaves intents (Figure 6 line 48), in all tablets in parallel.
@@ -68,8 +68,8 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryP
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
 		resp, v, err := p.c.router.try(ctx, part.d, req)
-		if p.async != nil && !errors.Is(err, ErrNotSent) {
-			p.async.sent.Store(true)
+		if p.async != nil {
+			p.async.tried(&part, v, err)
 		}
 		switch v {
 		case answered:
@@ -93,6 +93,7 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryP
 		}
 		return parallel(len(parts), func(i int) error {
 			own := *wait
+			parts[i].sent = part.sent
 			return p.prewrite(ctx, parts[i], &own)
 		})
 	}

@@ -135,7 +135,8 @@ func ReadResult(r *pb.ReadResult) mvcc.ReadResult {
 	return out
 }
 
-// HistoryEntryPB converts one version of a row.
+// HistoryEntryPB converts one version of a row. It leaves out the cells that an asynchronous commit's
+// primary names: the caller may have no grant for their tables.
 func HistoryEntryPB(e mvcc.HistoryEntry) *pb.HistoryEntry {
 	out := &pb.HistoryEntry{
 		Group: uint32(e.Group), Cell: CellPB(e.Cell), Ts: uint64(e.TS), Write: WritePB(e.Write),
@@ -143,6 +144,7 @@ func HistoryEntryPB(e mvcc.HistoryEntry) *pb.HistoryEntry {
 	}
 	if e.Lock != nil {
 		out.Lock = LockPB(*e.Lock)
+		out.Lock.Secondaries = nil
 	}
 	return out
 }

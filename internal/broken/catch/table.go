@@ -245,6 +245,7 @@ var properties = []property{
 	{tag: "async_primary_alone", pkg: "internal/mvcc", test: "^TestHistories$", assertion: "assertion .* failed"},
 	{tag: "async_missing", pkg: "internal/mvcc", test: "^TestHistories$", assertion: "assertion .* failed"},
 	{tag: "async_rolled_alone", pkg: "internal/mvcc", test: "^TestHistories$", assertion: "assertion .* failed"},
+	{tag: "async_mixed", pkg: "actors/tablet", test: "^TestAsyncPrewriteOfLockedCells$", assertion: "ASYNC-MIXED: .*"},
 	{tag: "async_moves", pkg: "internal/mvcc", test: "^TestHistories$", assertion: "assertion .* failed"},
 	{tag: "async_passed", pkg: "internal/mvcc", test: "^TestHistories$", assertion: "assertion .* failed"},
 	{tag: "async_resolved", pkg: "internal/mvcc", test: "^TestChangesStopBelowAsyncLocks$", assertion: "ASYNC-RESOLVED: .*"},

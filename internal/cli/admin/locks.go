@@ -186,9 +186,10 @@ unchanged; the exit code is then 1.
 
 --all resolves locks of all tables that are at least as old as --older-than.
 
---force rolls a live transaction back at its primary. Its commit
-returns an error and its client must retry; the transaction stays atomic, since its primary
-decides either way. --force requires --yes.`,
+--force decides a live transaction. One that commits asynchronously, and has locked all of its
+cells, is committed; any other one is rolled back at its primary or, if it commits asynchronously,
+at a cell without a lock: its commit returns an error and its client must retry. The transaction
+stays atomic either way. --force requires --yes.`,
 		Example: "lock resolve bank bob\n" +
 			"lock resolve bank bob balance\n" +
 			"lock resolve --all --older-than 1m\n" +

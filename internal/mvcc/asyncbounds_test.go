@@ -1,0 +1,28 @@
+package mvcc_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// The primary's lock of an asynchronous commit names a bounded number of cells, with a bounded number
+// of bytes.
+func TestNamedCellsAreBounded(t *testing.T) {
+	for name, c := range map[string]struct{ cells, bytes int }{
+		"too many cells": {mvcc.MaxAsyncCells, 10}, "too many bytes": {mvcc.MaxAsyncCells - 1, 100},
+	} {
+		r := mvcc.PrewriteRequest{StartTS: 1, Primary: mvcc.Cell{Table: 16, Row: "p", Column: "c"}, MinCommitTS: 5}
+		r.Writes = []mvcc.CellWriteRequest{{Cell: r.Primary, Kind: mvcc.KindPut}}
+		for i := range c.cells {
+			row := fmt.Sprintf("%03d%s", i, strings.Repeat("x", c.bytes))
+			r.Secondaries = append(r.Secondaries, mvcc.Cell{Table: 16, Row: row, Column: "c"})
+		}
+		if _, _, err := mvcc.Prewrite(nil, r, mvcc.DefaultLimits()); !errors.Is(err, mvcc.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
+	}
+}
