@@ -222,6 +222,26 @@ func TestAsyncRefusedByAll(t *testing.T) {
 	}
 }
 
+// TestAsyncRefusedAfterALostReply: a refusal is not final if an earlier copy of the prewrite may have
+// been accepted: the transaction may be committed. Catches BROKEN=async_refusal_final.
+func TestAsyncRefusedAfterALostReply(t *testing.T) {
+	w := newAsyncWorld(t)
+	c, p := w.client(txn.Config{SettleTimeout: 30 * time.Millisecond})
+	var copies atomic.Int32
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		switch {
+		case prewrites(req, "h") && copies.Add(1) == 1:
+			return txntest.Fault{Reply: true}
+		case req.GetPrewrite() != nil && !prewrites(req, "h"):
+			return txntest.Fault{}
+		}
+		return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "refused"}}
+	})
+	if runs, err := w.attempt(c, "v", threeRows); runs != 1 || !errors.Is(err, txn.ErrCommitUnknown) {
+		t.Errorf("ASYNC-DEFINITE: %d runs, %v, want ErrCommitUnknown", runs, err)
+	}
+}
+
 // TestAsyncSettledAtLock: a prewrite that has met a live lock is settled before the commit ends: a
 // late copy of it commits nothing.
 func TestAsyncSettledAtLock(t *testing.T) {
