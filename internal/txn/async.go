@@ -33,9 +33,9 @@ type asyncCommit struct {
 	spare    mvcc.Timestamp
 }
 
-// tried records the outcome of sending the prewrite of the part. A refusal is final unless an
-// earlier copy may have been accepted; a tablet without disk space refuses every copy until it has space, and rollbacks would write into
-// its reserve.
+// tried records the outcome of sending the prewrite of the part. A refusal is final unless an earlier
+// copy may have been accepted. A tablet without disk space refuses every copy until it has space, and
+// rollbacks would write into its reserve.
 func (a *asyncCommit) tried(part *prewritePart, v verdict, err error) {
 	switch {
 	case v == refused && !part.sent:
