@@ -190,8 +190,8 @@ supplychain-kill: ## the supply chain on three nodes; kills each node during a c
 soak: ## one node: load, edit, split, kill, pause and verify for DURATION, randomly by SEED; ARGS are passed on
 	$(GO) run ./test/torture -faults soak -duration $(DURATION) -seed $(SEED) $(ARGS)
 
-torture: ## all workloads on a cluster of processes, under each fault in turn; needs root
-	$(GO) run ./test/torture -duration $(DURATION) -seed $(SEED) $(ARGS)
+torture: ## all workloads on a cluster of processes, under each fault in turn; LEASES=off: without leases; LEASES=both: first with, then without; needs root
+	$(GO) run ./test/torture -duration $(DURATION) -seed $(SEED) $(if $(LEASES),-leases $(LEASES)) $(ARGS)
 
 backup-kill: build ## backups and restores of SIZE=1024 MiB under load, with the commands and the nodes killed, compared row by row
 	$(GO) run ./test/backup -seed $(SEED) $(if $(SIZE),-size $(SIZE)) $(if $(filter command,$(origin DURATION)),-duration $(DURATION)) $(ARGS)

@@ -73,7 +73,20 @@ func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err er
 	if err := prepare(starting, a.db); err != nil {
 		return nil, err
 	}
+	if err := a.setLeases(starting, !f.noLeases); err != nil {
+		return nil, err
+	}
 	return a, a.replicated(starting)
+}
+
+// setLeases turns leases on or off. All nodes are alive.
+func (a *arena) setLeases(ctx context.Context, on bool) error {
+	p, err := a.db.Admin().SetPolicy(ctx, func(p *percolator.Policy) { p.Leases = on })
+	if err == nil && p.Leases != on {
+		err = fmt.Errorf("leases are %t after they were set to %t", p.Leases, on)
+	}
+	a.log("leases %t: %v", on, err)
+	return err
 }
 
 // close kills the nodes and removes everything but the files.

@@ -14,6 +14,8 @@ type fault struct {
 	disks   bool // needs nodes whose power can fail
 	patient bool // planned work: no caller with a timeout of ten seconds may see an error
 	env     []string
+	// noLeases turns leases off before the run.
+	noLeases bool
 	// tune changes the cluster's configuration, unless nil.
 	tune func(a *arena, cfg *cluster.Config)
 	// load runs the load on the cluster; nil means all workloads.

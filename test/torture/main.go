@@ -3,7 +3,7 @@
 // in network namespaces; it needs root. The fault "soak" is a run of package soak on one node
 // without namespaces, and needs no root.
 //
-//	make torture DURATION=90s SEED=1 ARGS="-faults kill-one,partition-one"
+//	make torture DURATION=90s SEED=1 ARGS="-faults kill-one,partition-one -leases both"
 //
 // An anomaly, or a replica that differs, results in exit code 1 and keeps the run's directory:
 // the log of steps (steps.log), the nodes' logs and data, and the histories of the workloads
@@ -28,6 +28,7 @@ import (
 
 type options struct {
 	faults   string
+	leases   string // "on", "off" or "both"
 	duration time.Duration
 	seed     uint64
 	nodes    int
@@ -43,6 +44,8 @@ func main() {
 	victim() // does not return in a process started as the client to be killed
 	var o options
 	flag.StringVar(&o.faults, "faults", "", "comma-separated names of faults; empty: all")
+	flag.StringVar(&o.leases, "leases", "on",
+		"leases of leaders during the runs: on, off (as by cluster set leases=off), or both, one run after the other")
 	flag.DurationVar(&o.duration, "duration", 90*time.Second, "duration of the workloads under each fault")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
 	flag.IntVar(&o.nodes, "nodes", 3, "number of nodes that found the cluster")
@@ -64,6 +67,9 @@ func main() {
 func torture(ctx context.Context, o options) (err error) {
 	chosen, err := choose(o.faults)
 	if err != nil {
+		return err
+	}
+	if chosen, err = chooseLeases(chosen, o.leases); err != nil {
 		return err
 	}
 	temporary := o.dir == ""
@@ -101,6 +107,23 @@ func torture(ctx context.Context, o options) (err error) {
 		err = fmt.Errorf("%w\nthe files are in %s", err, o.dir)
 	}
 	return err
+}
+
+// chooseLeases returns the faults with the given setting of leases; with "both", each twice.
+func chooseLeases(chosen []fault, leases string) (out []fault, err error) {
+	if leases != "on" && leases != "off" && leases != "both" {
+		return nil, fmt.Errorf("-leases is %q; it must be on, off or both", leases)
+	}
+	for _, f := range chosen {
+		if leases != "off" {
+			out = append(out, f)
+		}
+		if leases != "on" {
+			f.name, f.noLeases = f.name+"-without-leases", true
+			out = append(out, f)
+		}
+	}
+	return out, nil
 }
 
 // choose finds the faults by their names.

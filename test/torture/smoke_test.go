@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestSmoke runs all workloads on one cluster of three processes under the most common faults, one
-// after the other.
+// after the other, with leases on and off in turn.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes for a minute")
@@ -49,7 +50,10 @@ func TestSmoke(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, f := range chosen {
+	for i, f := range chosen {
+		if err := a.setLeases(ctx, i%2 == 0); err != nil {
+			t.Fatal(err)
+		}
 		r := &result{fault: f.name}
 		a.log("%s", f.name)
 		a.round(ctx, f, r)
@@ -96,7 +100,7 @@ var (
 	soakSeed = flag.Uint64("seed", 1, "of its choices")
 )
 
-// TestChoose: unknown names are refused, no name means all.
+// TestChoose: unknown names and settings of leases are refused, no name means all faults.
 func TestChoose(t *testing.T) {
 	if all, err := choose(""); err != nil || len(all) != len(faults) {
 		t.Errorf("no names choose %d of %d: %v", len(all), len(faults), err)
@@ -106,5 +110,21 @@ func TestChoose(t *testing.T) {
 	}
 	if _, err := choose("pause,kindness"); err == nil {
 		t.Error("a fault that there is not was chosen")
+	}
+	pause, _ := choose("pause")
+	for leases, want := range map[string]string{
+		"on": "[pause]", "off": "[pause-without-leases]", "both": "[pause pause-without-leases]",
+	} {
+		got, err := chooseLeases(pause, leases)
+		var names []string
+		for _, f := range got {
+			names = append(names, f.name)
+		}
+		if fmt.Sprint(names) != want || err != nil {
+			t.Errorf("leases %s: %v, %v, want %s", leases, names, err, want)
+		}
+	}
+	if _, err := chooseLeases(pause, "short"); err == nil {
+		t.Error("leases that are neither on nor off were chosen")
 	}
 }
