@@ -227,6 +227,9 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 		}
 		return nil
 	})
+	if err := b.unparked(ctx, due); err != nil {
+		return err
+	}
 	for i := range due {
 		if due[i] {
 			b.due = append(b.due, i)

@@ -22,7 +22,8 @@
 //     counted in the notify entry and retried after an exponential backoff; after
 //     MaxAttempts it is parked with the error. Conflicts of the run's own transaction and
 //     unavailable nodes are not counted; conflicts that the function returns from its own
-//     transactions are counted like any error. Dozens of consecutive uncounted runs of a row
+//     transactions are counted like any error. A change that may have been parked since it was found
+//     is read again before its run (parking.go). Dozens of consecutive uncounted runs of a row
 //     are logged, and every MaxConflicts-th counts as a failure, unless the run's own
 //     transaction found no node to serve it. Every retry is preceded by a backoff, except that of
 //     a batch that is split because of its function's error. Hundreds of runs of a row within

@@ -45,9 +45,10 @@ type registeredObserver struct {
 
 	frequent frequent // rows that run repeatedly
 
-	parking chan struct{} // one element per call of the spec's OnParked
-	size    int           // maximum size of a batch; 0: the spec's
-	outside outside       // what an external service admits
+	parking  chan struct{} // one element per call of the spec's OnParked
+	parkedAt time.Time     // when a run of this process last parked a change
+	size     int           // maximum size of a batch; 0: the spec's
+	outside  outside       // what an external service admits
 }
 
 // target returns the column of the observer's notify cells; ok is false if its table does not

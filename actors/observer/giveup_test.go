@@ -3,6 +3,7 @@ package observer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,6 +51,50 @@ func TestParkedWhileStuck(t *testing.T) {
 	if _, stuck := inHand(t, d); calls.Load() != 1 || stuck != 0 {
 		t.Errorf("it ran %d times, %d runs are stuck", calls.Load(), stuck)
 	}
+}
+
+// TestStaleOffers: a change that was parked after a scan had read it, or whose hint arrives late, does
+// not run again, alone or in a batch. A newer change does.
+func TestStaleOffers(t *testing.T) {
+	var ran []string // one run at a time
+	d, client := probe(t, nil, func(c *Config) {
+		spec := &c.Observers[0].Spec
+		spec.Batch, spec.MaxAttempts = 9, 2
+		spec.BatchFunc = func(_ context.Context, _ *percolator.Tx, changes []percolator.Notification) error {
+			failed := map[string]error{}
+			for _, n := range changes {
+				if ran = append(ran, n.Row); n.Row == "ax" {
+					failed[n.Row] = errors.New("poison")
+				}
+			}
+			return &percolator.PartialError{Failed: failed}
+		}
+		c.FailureBase, c.FailureMax = time.Millisecond, time.Millisecond
+	})
+	stale := client.change(cellOf("ax"))
+	offer(t, d, "ax", stale, nil)
+	until(t, "parked", func() bool { return d.Stats()[0].Parked == 1 })
+	ended := func(n uint64) func() bool {
+		return func() bool { s := d.Stats()[0]; return s.Skipped+s.Failures >= 2+n }
+	}
+	offer(t, d, "ax", stale, nil)
+	until(t, "a stale scan has ended", ended(1))
+	offer(t, d, "ax", nil, nil)
+	until(t, "a late hint has ended", ended(2))
+	batch := []notify.Dirty{{Cell: cellOf("ax"), Notify: stale, Held: true}}
+	for _, row := range []string{"ay", "az"} {
+		batch = append(batch, notify.Dirty{Cell: cellOf(row), Notify: client.change(cellOf(row)), Held: true})
+	}
+	if _, err := d.Submit(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the batch has ended", ended(3))
+	until(t, "the others commit", func() bool { return d.Stats()[0].Commits == 2 })
+	if want := []string{"ax", "ax", "ay", "az"}; !slices.Equal(ran, want) {
+		t.Errorf("PARKED-RAN: the runs were of %q, want %q", ran, want)
+	}
+	offer(t, d, "ax", client.change(cellOf("ax")), nil)
+	until(t, "a newer change runs", func() bool { return d.Stats()[0].Parked >= 2 })
 }
 
 // TestStuckBatch: while the function of a batch does not return, the batch's cells run one by one.

@@ -3,6 +3,7 @@ package observer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -14,6 +15,50 @@ import (
 
 // parkingAtOnce is the maximum number of concurrent calls of one observer's OnParked.
 const parkingAtOnce = 4
+
+// staleFor bounds the time for which scanners and hints deliver changes as they were before they were
+// parked.
+const staleFor = time.Minute
+
+// mayBeParked reports whether the change may have been parked after a scan had read it or its hint was
+// sent: it has failed before, or the observer has parked a change within staleFor.
+func (e *entry) mayBeParked() bool {
+	return e.attempts > 0 || e.known != nil && e.known.Attempts > 0 || time.Since(e.obs.parkedAt) < staleFor
+}
+
+// unparked reads the entry and reports whether it is not parked. Only a replay or a newer change runs a
+// parked one again. A run of this process that parks a change ends before the next run of the cell
+// begins, so that no change fails more often than MaxAttempts here.
+func (r *run) unparked(ctx context.Context) (bool, outcome) {
+	n, _, err := r.client.Notification(ctx, r.cell)
+	if err != nil {
+		return false, r.retry(err)
+	}
+	return n.ParkedTS == 0, outcome{kind: clean}
+}
+
+// unparked is like run.unparked for the due cells, with one message to each tablet.
+func (b *batch) unparked(ctx context.Context, due []bool) error {
+	var cells []mvcc.Cell
+	for i, r := range b.runs {
+		if due[i] && r.reread {
+			cells = append(cells, r.cell)
+		}
+	}
+	if len(cells) == 0 {
+		return nil
+	}
+	entries, err := b.lead.client.Notifications(ctx, cells)
+	if err != nil {
+		return err
+	}
+	for i, r := range b.runs {
+		if entries[r.cell].ParkedTS != 0 {
+			due[i], b.outs[i] = false, outcome{kind: clean}
+		}
+	}
+	return nil
+}
 
 // beforeParking calls the observer's OnParked for the change n, of which as many runs have failed as
 // attempts says; cause is the error of the last one. If OnParked returns an error, the notification

@@ -31,6 +31,7 @@ type run struct {
 	// attempts is the number of failed runs for this change that the dispatcher has counted.
 	attempts uint32
 	retries  int            // consecutive runs for it that neither committed nor counted as failed
+	reread   bool           // read the entry before the function: the change may be parked already
 	rest     time.Duration  // minimum age of the change; 0 for none
 	began    time.Time      // when the dispatcher started it
 	suspect  mvcc.Timestamp // changes up to this timestamp may have been run before
@@ -144,6 +145,9 @@ func (r *run) do() outcome {
 	}
 	if due {
 		due, out = r.loopPaused()
+	}
+	if due && r.reread {
+		due, out = r.unparked(ctx)
 	}
 	if due {
 		due, out = r.charge(ctx, ts)

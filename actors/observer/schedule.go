@@ -84,7 +84,7 @@ func (a *dispatcherActor) begin(e *entry) *run {
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
 		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries,
-		began: time.Now(), rest: e.rest(),
+		began: time.Now(), rest: e.rest(), reread: !e.obs.spec.Weak && e.mayBeParked(),
 		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces, loops: a.loops, effects: a.effects,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
@@ -177,6 +177,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 		a.delay(e, backoff(a.cfg.FailureBase, a.cfg.FailureMax, int(e.attempts)-1))
 	case parked:
 		a.log("observer: notification parked", e, out)
+		e.obs.parkedAt = time.Now()
 		a.forget(e)
 	case interrupted:
 		a.forget(e)
@@ -233,6 +234,9 @@ func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 // meantime.
 func (a *dispatcherActor) reported(r *run, out outcome) {
 	r.obs.stats.ended(out)
+	if out.kind == parked {
+		r.obs.parkedAt = time.Now()
+	}
 	e, ok := a.entries[r.cell]
 	if !ok {
 		return
