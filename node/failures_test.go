@@ -149,6 +149,16 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 	}
 }
 
+// What a replica has fortified is forgotten with it, so that its memory is bounded by the replicas here.
+func TestFortifiedGoesWithTheReplica(t *testing.T) {
+	n, _ := openForReopen(t)
+	n.liveness.Fortify(99, 7, 8)
+	n.tablets.Destroyed(99)
+	if node, epoch := n.liveness.Fortified(99); node != 0 || epoch != 0 {
+		t.Errorf("a destroyed replica still supports node %d under epoch %d", node, epoch)
+	}
+}
+
 // The failures of a replica are forgotten with it: a node whose broken replica was replaced
 // elsewhere serves again.
 func TestFailureGoesWithTheReplica(t *testing.T) {

@@ -405,8 +405,13 @@ func (t *tablets) StopReplica(id uint64) error {
 	return nil
 }
 
-// Destroyed implements replicas.Owner. A destroyed replica no longer counts as failed.
-func (t *tablets) Destroyed(id uint64) { t.failures.forget(id) }
+// Destroyed implements replicas.Owner. A destroyed replica no longer counts as failed, and is bound by
+// no promise: it never votes again, and none of its group's later replicas here is a voter of a
+// configuration next to one that has it (docs/adr/0060).
+func (t *tablets) Destroyed(id uint64) {
+	t.failures.forget(id)
+	t.liveness.Fortify(id, 0, 0)
+}
 
 // Deliver implements replicas.Owner. It drops a message for a replica that does not run; Raft
 // repeats it.
