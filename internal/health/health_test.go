@@ -475,7 +475,7 @@ func TestSpareWhileChanging(t *testing.T) {
 			up[n] = true
 		}
 		if got := spare(changing, up, nil); got != row.want {
-			t.Errorf("with %v: %d, want %d", row.up, got, row.want)
+			t.Errorf("SPARE: with %v: %d, want %d", row.up, got, row.want)
 		}
 	}
 }
