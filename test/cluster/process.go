@@ -58,7 +58,7 @@ func (p *Process) Start() error {
 		return err
 	}
 	if d := p.cluster.cfg.SyncDelay; d > 0 {
-		if words, err = slowed(words, d); err != nil {
+		if words, err = Slowed(words, d); err != nil {
 			return err
 		}
 	}
@@ -145,9 +145,9 @@ func traced(inject string) ([]string, error) {
 	}, nil
 }
 
-// slowed returns a command line that delays every sync. Other system calls are not traced, and
+// Slowed returns a command line that delays every sync. Other system calls are not traced, and
 // the tracer is the command's child, so that the pid is the command's own.
-func slowed(words []string, delay time.Duration) ([]string, error) {
+func Slowed(words []string, delay time.Duration) ([]string, error) {
 	strace, err := traced("delay_exit=" + strconv.FormatInt(delay.Microseconds(), 10))
 	return append(append(strace, "-D", "--seccomp-bpf"), words...), err
 }

@@ -1,7 +1,8 @@
 // Package cluster measures operations on three processes of this build and of etcd, in turns, with a
 // client in this process that knows the addresses of all three. The clusters run side by side on
 // loopback, in directories that are removed afterwards; both sync every commit. With TLS, clients and
-// nodes of both present certificates to each other.
+// nodes of both present certificates to each other. A delay of syncs is added by strace to each sync
+// of the processes of both, as a slower disk would.
 //
 // put writes a key without reading it, get reads one (etcd: linearizable), rmw reads a key and
 // writes it if it has not changed since, and "two tablets" writes a key in each of two tablets with
@@ -44,8 +45,14 @@ type subject struct {
 	kill func(ctx context.Context) error
 }
 
-// variant starts a cluster and calls do with it.
-type variant func(ctx context.Context, tls bool, do func(context.Context, subject) error) error
+// variant starts a cluster under conditions and calls do with it.
+type variant func(ctx context.Context, under conditions, do func(context.Context, subject) error) error
+
+// conditions are those under which a cluster runs.
+type conditions struct {
+	tls       bool
+	syncDelay time.Duration // added to each sync of each process
+}
 
 // Member reports whether this process is to be a member of a cluster of etcd, which Run and Main
 // start from the executable that runs. If so, it serves until SIGTERM. A program that calls Run or
@@ -58,15 +65,24 @@ func Member() (bool, error) {
 	return true, serve(member)
 }
 
-// Run measures one caller and 64 on this build and etcd.
+// slowDisk is the delay of syncs in the evaluation: a sync takes about as long as on an SSD without
+// protection against power loss.
+const slowDisk = 2 * time.Millisecond
+
+// Run measures one caller and 64 on this build and etcd, and one with slow syncs.
 func Run(ctx context.Context, r *harness.Run) (err error) {
 	d, callers := 1500*time.Millisecond, "1,64"
 	if r.Smoke {
 		d, callers = 200*time.Millisecond, "8"
 	}
-	all, err := workloads(callers, "off")
+	all, err := workloads(callers, "off", 0)
 	if err != nil {
 		return err
+	}
+	if !r.Smoke {
+		for _, operation := range []string{put, rmw, two} {
+			all = append(all, workload{operation, 1, conditions{syncDelay: slowDisk}})
+		}
 	}
 	variants := []variant{withEtcd, withPercolator(filepath.Join(r.Binary, "percolator"))}
 	names := []string{"etcd", "percolator"}
@@ -106,17 +122,20 @@ func Run(ctx context.Context, r *harness.Run) (err error) {
 // Main is the command: it compares builds too.
 func Main() { turns.Main("etcd", run) }
 
-// workload is an operation, the number of its concurrent callers, and the encryption.
+// workload is an operation, the number of its concurrent callers, and the conditions.
 type workload struct {
 	operation string
 	callers   int
-	tls       bool
+	conditions
 }
 
 func (w workload) String() string {
 	s := fmt.Sprintf("%s, %d", w.operation, w.callers)
 	if w.tls {
 		s += ", TLS"
+	}
+	if w.syncDelay > 0 {
+		s += fmt.Sprintf(", syncs + %v", w.syncDelay)
 	}
 	return s
 }
@@ -127,6 +146,7 @@ func run(ctx context.Context) (err error) {
 	builds := flag.String("builds", "../../bin", "comma-separated folders with the binary percolator")
 	callers := flag.String("callers", "1,64", "comma-separated numbers of concurrent callers")
 	encrypted := flag.String("tls", "off,on", "off, on or both: mutual TLS")
+	delay := flag.Duration("sync-delay", 0, "delay added to every sync of each process; needs strace")
 	duration := flag.Duration("duration", 5*time.Second, "duration of each measurement")
 	flag.Parse()
 	folders, names, err := turns.Builds(*builds, "percolator")
@@ -138,7 +158,7 @@ func run(ctx context.Context) (err error) {
 	for _, folder := range folders {
 		variants = append(variants, withPercolator(filepath.Join(folder, "percolator")))
 	}
-	all, err := workloads(*callers, *encrypted)
+	all, err := workloads(*callers, *encrypted, *delay)
 	if err != nil {
 		return err
 	}
@@ -163,7 +183,7 @@ func run(ctx context.Context) (err error) {
 }
 
 // workloads returns every workload.
-func workloads(callers, encrypted string) (out []workload, err error) {
+func workloads(callers, encrypted string, syncDelay time.Duration) (out []workload, err error) {
 	for on := range strings.SplitSeq(encrypted, ",") {
 		if on != "on" && on != "off" {
 			return nil, fmt.Errorf("-tls: %q is neither on nor off", on)
@@ -174,19 +194,19 @@ func workloads(callers, encrypted string) (out []workload, err error) {
 				return nil, fmt.Errorf("-callers: %q is no positive number", number)
 			}
 			for _, name := range []string{put, get, rmw, two} {
-				out = append(out, workload{name, n, on == "on"})
+				out = append(out, workload{name, n, conditions{on == "on", syncDelay}})
 			}
 		}
 	}
-	return append(out, workload{operation: failOver, callers: failOverCallers}), nil
+	return append(out, workload{failOver, failOverCallers, conditions{syncDelay: syncDelay}}), nil
 }
 
-// fleet are the clusters that run, by variant and encryption.
+// fleet are the clusters that run, by variant and conditions.
 type fleet map[clusterOf]running
 
 type clusterOf struct {
 	variant int
-	tls     bool
+	conditions
 }
 
 type running struct {
@@ -198,7 +218,7 @@ type running struct {
 func (all fleet) measure(ctx context.Context, with variant, v int, w workload,
 	d time.Duration) (f turns.Figure, err error) {
 	if w.operation == failOver {
-		err = with(ctx, w.tls, func(ctx context.Context, s subject) (err error) {
+		err = with(ctx, w.conditions, func(ctx context.Context, s subject) (err error) {
 			killed := make(chan error, 1)
 			timer := time.AfterFunc(turns.Warmup+time.Second, func() { killed <- s.kill(ctx) })
 			f, err = repeat(ctx, s.operations[put], w.callers, max(d, 5*time.Second))
@@ -209,12 +229,12 @@ func (all fleet) measure(ctx context.Context, with variant, v int, w workload,
 		})
 		return f, err
 	}
-	r, ok := all[clusterOf{v, w.tls}]
+	r, ok := all[clusterOf{v, w.conditions}]
 	if !ok {
-		if r, err = start(ctx, with, w.tls); err != nil {
+		if r, err = start(ctx, with, w.conditions); err != nil {
 			return f, err
 		}
-		all[clusterOf{v, w.tls}] = r
+		all[clusterOf{v, w.conditions}] = r
 	}
 	return repeat(ctx, r.operations[w.operation], w.callers, d)
 }
@@ -226,11 +246,11 @@ func repeat(ctx context.Context, do operation, callers int, d time.Duration) (tu
 }
 
 // start starts a cluster that runs until its stop.
-func start(ctx context.Context, with variant, tls bool) (running, error) {
+func start(ctx context.Context, with variant, under conditions) (running, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready, done := make(chan subject), make(chan error, 1)
 	go func() {
-		done <- with(ctx, tls, func(ctx context.Context, s subject) error {
+		done <- with(ctx, under, func(ctx context.Context, s subject) error {
 			ready <- s
 			<-ctx.Done()
 			return nil

@@ -20,6 +20,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/ports"
+	processes "github.com/percolator-go/percolator/test/cluster"
 )
 
 // memberOf names this process's member of a cluster of etcd, in the environment: its number, the
@@ -27,7 +28,7 @@ import (
 const memberOf = "PERCOLATOR_BENCH_ETCD_MEMBER"
 
 // withEtcd calls do with a cluster of three processes of etcd with its default configuration.
-func withEtcd(ctx context.Context, encrypted bool, do func(context.Context, subject) error) (err error) {
+func withEtcd(ctx context.Context, under conditions, do func(context.Context, subject) error) (err error) {
 	dir, err := os.MkdirTemp("", "bench-etcd-")
 	if err != nil {
 		return err
@@ -38,16 +39,22 @@ func withEtcd(ctx context.Context, encrypted bool, do func(context.Context, subj
 		return err
 	}
 	cfg := clientv3.Config{DialTimeout: 10 * time.Second, Logger: zap.NewNop()}
-	if encrypted {
+	if under.tls {
 		if cfg.TLS, err = createCerts(dir); err != nil {
+			return err
+		}
+	}
+	words := []string{os.Args[0]}
+	if under.syncDelay > 0 {
+		if words, err = processes.Slowed(words, under.syncDelay); err != nil {
 			return err
 		}
 	}
 	var members []*exec.Cmd
 	for i := range nodes {
-		cfg.Endpoints = append(cfg.Endpoints, etcdURL(port+2*i+1, encrypted).String())
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %t", memberOf, i, port, dir, encrypted))
+		cfg.Endpoints = append(cfg.Endpoints, etcdURL(port+2*i+1, under.tls).String())
+		cmd := exec.Command(words[0], words[1:]...)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %t", memberOf, i, port, dir, under.tls))
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			return err

@@ -19,8 +19,8 @@ const secondTablet = "second/"
 
 // withPercolator starts three processes of a build, with a table of two tablets.
 func withPercolator(binary string) variant {
-	return func(ctx context.Context, tls bool, do func(context.Context, subject) error) error {
-		cfg := processes.Config{Nodes: nodes, Binary: binary, TLS: tls}
+	return func(ctx context.Context, under conditions, do func(context.Context, subject) error) error {
+		cfg := processes.Config{Nodes: nodes, Binary: binary, TLS: under.tls, SyncDelay: under.syncDelay}
 		return turns.WithCluster(ctx, cfg, func(c *processes.Cluster, _ string) (err error) {
 			db, err := c.Dial(ctx)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/percolator-go/percolator/bench/turns"
@@ -42,21 +43,29 @@ type row struct {
 
 // rows returns the rows that were measured.
 func (f figures) rows() (out []row) {
-	for _, tls := range []bool{false, true} {
+	var all []conditions
+	for m := range f {
+		if !slices.Contains(all, m.conditions) {
+			all = append(all, m.conditions)
+		}
+	}
+	slices.SortFunc(all, func(a, b conditions) int {
+		return strings.Compare(workload{conditions: a}.String(), workload{conditions: b}.String())
+	})
+	for _, under := range all {
 		for _, r := range []struct{ operation, one, many string }{
 			{get, "≤ 0.8", "≥ 2"}, {put, "≤ 1.0", "≥ 1.3"}, {rmw, "≤ 0.8", "≥ 2"},
 		} {
-			one, many := workload{r.operation, 1, tls}, workload{r.operation, 64, tls}
+			one, many := workload{r.operation, 1, under}, workload{r.operation, 64, under}
 			out = append(out,
 				row{title: fmt.Sprintf("%v: p50 / etcd's", one), of: one, base: one, aim: r.one},
 				row{title: fmt.Sprintf("%v: rate / etcd's", many), of: many, base: many, perSecond: true, aim: r.many})
 		}
-		both, one := workload{two, 1, tls}, workload{put, 1, tls}
+		both, one := workload{two, 1, under}, workload{put, 1, under}
 		out = append(out, row{title: fmt.Sprintf("%v: p50 / one tablet's", both), of: both, base: one, own: true, aim: "≤ 1.5"})
+		killed := workload{failOver, failOverCallers, under}
+		out = append(out, row{title: fmt.Sprintf("%v: longest put, s", killed), of: killed, longest: true, aim: "≤ 1.5"})
 	}
-	out = append(out, row{
-		title: "fail-over: longest put, s", of: workload{operation: failOver, callers: failOverCallers}, longest: true, aim: "≤ 1.5",
-	})
 	return slices.DeleteFunc(out, func(r row) bool {
 		base := r.base
 		if r.longest {
