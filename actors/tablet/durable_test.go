@@ -91,6 +91,32 @@ func TestOneSyncAWrite(t *testing.T) {
 	}
 }
 
+// TestOneSyncAnEntry: each replica syncs its log once for an entry. The message that brings followers
+// the commit index adds nothing to their logs, nor does its acknowledgment.
+func TestOneSyncAnEntry(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	leader := g.elect(groupTablet, 1, 2, 3)
+	g.write(groupTablet, "r", "first", g.others(leader)...)
+	g.even(groupTablet, 1, 2, 3)
+	before := map[uint64]uint64{}
+	for id, m := range g.nodes {
+		before[id] = m.store.Stats().Log.Batches
+	}
+	const writes = 10
+	for i := range writes {
+		g.write(groupTablet, "r", fmt.Sprint(i), g.others(leader)...)
+		g.even(groupTablet, 1, 2, 3)
+	}
+	for id, m := range g.nodes {
+		if err := m.logs.Barrier(); err != nil {
+			t.Fatal(err)
+		}
+		if n := m.store.Stats().Log.Batches - before[id]; n != writes {
+			t.Errorf("node %d has synced its log %d times for %d entries", id, n, writes)
+		}
+	}
+}
+
 // TestLongAndShortEntries: short and long entries, and some with changes other than rows,
 // sequential and concurrent; the tablet opened afterwards has the effects of the last ones.
 func TestLongAndShortEntries(t *testing.T) {

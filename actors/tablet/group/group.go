@@ -156,7 +156,8 @@ type Ready struct {
 	Snapshots     []Snapshot
 }
 
-// Append is one atomic write to the log, in the order of Readys. Call Appended when it is durable.
+// Append is one atomic write to the log, in the order of Readys, or nothing but Done. Call Appended
+// when it and all earlier ones are durable.
 type Append struct {
 	Entries   []*raftpb.Entry
 	HardState *raftpb.HardState // nil: unchanged
@@ -243,13 +244,13 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 
 // append converts a MsgStorageAppend to an Append, and adds a due truncation. A commit index that
 // advances alone waits for the next entries. It must be written with them, although raft does not
-// repeat it (package comment).
+// repeat it (package comment). An Append that only acknowledges earlier ones has nothing to write.
 func (g *Group) append(m *raftpb.Message) *Append {
 	voted := g.noteHardState(m)
 	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {
 		return nil
 	}
-	a := &Append{Entries: m.Entries, HardState: g.hard, Done: m.Responses}
+	a := &Append{Entries: m.Entries, Done: m.Responses}
 	if len(m.Entries) > 0 {
 		// The entries that these replace were never committed, so none of their effects is visible.
 		g.replayed = min(g.replayed, m.Entries[0].GetIndex()-1)
@@ -258,11 +259,13 @@ func (g *Group) append(m *raftpb.Message) *Append {
 		g.sizes.append(e.GetIndex(), len(e.Data))
 		g.last = e.GetIndex()
 	}
-	to, err := g.truncateTo()
-	if err != nil {
+	var err error
+	if a.Truncate, err = g.truncateTo(); err != nil {
 		g.err = err
 	}
-	a.Truncate = to
+	if len(m.Entries) > 0 || voted || a.Truncate > 0 {
+		a.HardState = g.hard
+	}
 	return a
 }
 

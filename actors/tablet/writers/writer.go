@@ -105,7 +105,9 @@ func (r *writer) write(writes []*Write) (rest []*Write, err error) {
 	if err = r.failed; err == nil {
 		began := time.Now()
 		err = r.commit(writes)
-		r.counters.took.Since(began)
+		if len(writes) > 1 || !writes[0].empty() {
+			r.counters.took.Since(began)
+		}
 	}
 	full := errors.Is(err, store.ErrDiskFull)
 	switch {

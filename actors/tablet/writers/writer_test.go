@@ -173,6 +173,23 @@ func TestAppendsAreSynced(t *testing.T) {
 	}
 }
 
+// TestAcknowledgmentWaitsForSync: an append without anything to write, which acknowledges earlier ones,
+// is reported durable after them.
+func TestAcknowledgmentWaitsForSync(t *testing.T) {
+	s := newSlowLog(t)
+	s.appendOne("append")
+	<-s.begun
+	s.sendNamed("acknowledgment", &Write{Append: &Append{Tablet: aTablet}, Stream: &Stream{}})
+	s.applyOne("apply")
+	if told := s.wait(1); !slices.Equal(told, []string{"apply"}) {
+		t.Fatalf("EARLY-DURABLE: notified %v while the sync is under way", told)
+	}
+	s.results <- nil
+	<-s.begun
+	s.results <- nil
+	s.want(s.wait(3), "apply", "append", "acknowledgment")
+}
+
 // TestFailedSync: a failed sync is the log's last: all waiting and later writes receive its error.
 // Entries that Raft has committed before can still be applied.
 func TestFailedSync(t *testing.T) {

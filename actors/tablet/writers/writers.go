@@ -53,7 +53,13 @@ type Write struct {
 	Fence  bool         // nothing sent later is visible when Done is called
 }
 
-// Append is an addition to one replica's log.
+// empty reports whether the request has nothing to write: it is answered after those before it.
+func (w *Write) empty() bool {
+	return w.Append != nil && len(w.Append.Entries) == 0 && w.Append.Hard == nil && w.Append.Truncate == 0
+}
+
+// Append is an addition to one replica's log, or nothing: then Done reports that the earlier ones are
+// durable.
 type Append struct {
 	Tablet   uint64
 	Entries  []*raftpb.Entry
