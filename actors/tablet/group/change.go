@@ -135,8 +135,9 @@ func (g *Group) Lagging(steps []*pb.ReplicaChange) (err error) {
 	g.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		caughtUp := g.active(id) && p.State == tracker.StateReplicate && p.Match+maxBehind >= g.last
 		if promoted[id] && !caughtUp {
-			err = fmt.Errorf("replica %d on node %d has not caught up: it has %d of %d entries; try again",
-				id, g.nodes[id], p.Match, g.last)
+			err = fmt.Errorf(
+				"replica %d on node %d is silent or behind: it has %d of %d entries; try again", id,
+				g.nodes[id], p.Match, g.last)
 		}
 	})
 	return err

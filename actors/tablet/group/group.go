@@ -18,15 +18,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// ElectionTicks is raft's minimum election timeout, in ticks: each timeout is drawn at random, up
-// to twice as long. A leader sends heartbeats every heartbeatTicks.
+// ElectionTicks is raft's minimum election timeout, in ticks: each timeout is drawn at random, and
+// less than twice as long. A leader sends heartbeats every heartbeatTicks.
 const (
 	ElectionTicks  = 10
 	heartbeatTicks = 2
 )
 
-// Limits of the entries and messages in flight between the replicas of a tablet. A message holds at
-// least one entry, however long.
+// Limits of the bytes of entries in a message, and of the messages in flight to one replica. An
+// entry that is longer than maxMessageBytes is sent alone.
 const (
 	maxMessageBytes     = 1 << 20
 	maxInflightMessages = 256
@@ -61,7 +61,7 @@ type Config struct {
 	Host                  Host
 	MaxUncommitted        uint64 // bytes of entries proposed and not yet applied
 	MaxInflight           uint64 // bytes of entries on their way to one replica
-	MaxApply              uint64 // bytes of entries in one Ready to apply
+	MaxApply              uint64 // bytes of entries being applied: in Readys and not yet Applied
 	Leases                Leases // nil: none
 	Logger                *slog.Logger
 }
@@ -76,27 +76,27 @@ type Group struct {
 	term    uint64 // raft's current term
 	leader  uint64 // the replica that is believed to lead; else 0
 	elected bool   // this replica leads, according to raft
-	asked   uint64 // ReadIndexes in this term
+	asked   uint64 // ReadIndexes passed to raft in this term
 
 	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
 	last                 uint64            // last entry handed out to be appended
 	visible, visibleTerm uint64            // last entry whose effects can be read
-	// replayed is the last entry that was in the log when the group was made, unless
-	// another leader has replaced it since.
+	// replayed is the last of the entries in the log when the group was made that no leader has
+	// replaced since.
 	replayed uint64
 
 	clock             uint64 // ticks so far
-	leaderLost        uint64 // clock clock when the leader became unknown
+	leaderLost        uint64 // clock when the leader became unknown
 	quiesced          bool   // at rest: not ticked
 	idleTicks         int    // ticks since this leader had something to do
-	electionBoost     int    // remaining ticks at each of which this replica asks for votes
-	transferTicks     int    // ticks since a transfer of the leadership began; 0: there is none
+	electionBoost     int    // remaining ticks at which this replica campaigns if it knows no leader
+	transferTicks     int    // 1 plus the ticks since the last Transfer; 0: it has ended
 	dropHeartbeatResp bool
 
 	stale      bool            // see Stale
 	stalePeers map[uint64]bool // other replicas of the group that have reported themselves stale
 
-	lease     *Lease  // lease of this leader's term; nil without Leases
+	lease     *Lease  // lease of this leader's term; nil for a follower and without Leases
 	fortified support // see Leases.Fortify
 	silent    uint64  // ticks since this follower's leader was heard of
 
@@ -147,7 +147,7 @@ func New(cfg Config) (*Group, error) {
 // role may have changed with it: a replica that has lost leadership steps down before it processes
 // the rest.
 type Ready struct {
-	LeaderChanged bool   // another replica leads, or nobody is known to
+	LeaderChanged bool   // another replica leads than before, perhaps this one, or none is known to
 	Reads         []Read // valid until the next Ready
 	Append        *Append
 	Apply         []*raftpb.Entry   // committed
@@ -160,7 +160,7 @@ type Ready struct {
 // when it and all earlier ones are durable.
 type Append struct {
 	Entries   []*raftpb.Entry
-	HardState *raftpb.HardState // nil: unchanged
+	HardState *raftpb.HardState // the newest, even if unchanged; nil: nothing is written
 	Truncate  uint64            // removes the entries up to this index; 0: none
 	Done      []*raftpb.Message // to pass to Appended
 }
@@ -205,7 +205,7 @@ func (g *Group) Ready() (out Ready, ok bool, err error) {
 	return out, ok || len(out.Messages) > 0, g.err
 }
 
-// observe takes note of term, leader and role, and reports whether the leader is another.
+// observe takes note of term, leader and role, and reports whether the leader has changed.
 func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 	if rd.HardState != nil && rd.HardState.GetTerm() != g.term {
 		g.term = rd.HardState.GetTerm()
@@ -242,9 +242,10 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 	return true
 }
 
-// append converts a MsgStorageAppend to an Append, and adds a due truncation. A commit index that
-// advances alone waits for the next entries. It must be written with them, although raft does not
-// repeat it (package comment). An Append that only acknowledges earlier ones has nothing to write.
+// append converts a MsgStorageAppend to an Append, and adds a due truncation. It returns nil for a
+// commit index that advances alone, which waits for the next Append with something to write. It must
+// be written then, although raft does not repeat it (package comment). An Append that only
+// acknowledges earlier ones has nothing to write.
 func (g *Group) append(m *raftpb.Message) *Append {
 	voted := g.noteHardState(m)
 	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {

@@ -14,8 +14,9 @@ import (
 // the leader answers a ReadIndex without asking the others (docs/adr/0060 has the proof). It rests on
 // promises between nodes (Leases). A follower sends with each acknowledgment the epoch under which
 // its node supports the leader's (fortify); the leader counts the promises of that epoch. As long as
-// its node's promise holds, the follower takes part in no election (barred), except a transfer, before
-// which the leader gives its lease up for the rest of its term.
+// its node's promise holds, the follower takes part in no election (barred). Exceptions are a
+// candidate on the leader's own node (votesBarred), and a transfer, before which the leader gives
+// its lease up for the rest of its term.
 //
 // A Lease is the only part of a Group that other goroutines may use.
 
@@ -141,16 +142,16 @@ func (g *Group) fortifiedBy(in *Incoming) {
 	}
 }
 
-// acknowledges reports whether the message acknowledges the term of its receiver.
+// acknowledges reports whether the message answers a leader's MsgApp or MsgHeartbeat.
 func acknowledges(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgAppResp || m.GetType() == raftpb.MsgHeartbeatResp
 }
 
-// fortify returns the epoch to send with a message. From then on this replica is barred from
-// elections while the promises under that epoch hold. An acknowledgment may have waited for its
-// entries to become durable: it counts only if this replica still follows that leader in that term.
-// Leases of other leaders are over then, since their terms are earlier ones: without an epoch for this
-// leader, this replica is bound by none.
+// fortify returns the epoch to send with a message; 0 means none. From then on this replica is
+// barred from elections while the promises under that epoch hold. An acknowledgment may have waited
+// for its entries to become durable: it counts only if this replica still follows that leader in
+// that term. Leases of other leaders are over then, since their terms are earlier ones: without an
+// epoch, this replica stays bound only by an earlier promise to this leader's node.
 func (g *Group) fortify(m *raftpb.Message) (epoch uint64) {
 	if g.cfg.Leases == nil || !acknowledges(m) {
 		return 0
@@ -176,7 +177,8 @@ func (g *Group) setFortified(f support) {
 	}
 }
 
-// barred reports whether a lease may exist that this replica's part in an election would break.
+// barred reports whether a lease may exist that this replica's part in an election would break. If
+// not, it withdraws the support on which such a lease could rest.
 func (g *Group) barred() bool {
 	l := g.cfg.Leases
 	if l == nil {
@@ -199,8 +201,8 @@ func (g *Group) barred() bool {
 var campaignTransfer = []byte("CampaignTransfer")
 
 // votesBarred reports whether the message asks for a vote that this replica must not give. Raft
-// must not see it, because it would begin another term. The fortified leader's own replica may have
-// one: where it asks, it has ceased to lead.
+// must not see it, because it would begin another term. A candidate on the fortified node may have
+// the vote, unless Leases.Waiting: it has ceased to lead.
 func (g *Group) votesBarred(in *Incoming) bool {
 	switch in.Raft.GetType() {
 	case raftpb.MsgVote, raftpb.MsgPreVote:
@@ -227,20 +229,21 @@ func (g *Group) hearLeader(in *Incoming) {
 }
 
 // refuseSilent ends the support of the node of a leader that sends nothing: the node is believed
-// dead, or only the replica has failed or been removed. That also ends, within liveness.Duration, the
-// leases that the node holds by this one's promises in other tablets, until its next acknowledgments there
-// carry the new epoch; reads ask a quorum meanwhile. It cannot be narrowed to this tablet: the silent
-// replica's lease, if it holds one, rests on the same promise, which only the node that received it could
-// divide, and this replica must vote for another leader although that node may be unreachable.
+// dead, or only the replica has failed or been removed. That may also end, within
+// liveness.Duration, the leases that the node holds by this one's promises in other tablets, until
+// the acknowledgments of this node's replicas there carry a new epoch; reads ask a quorum
+// meanwhile. It cannot be narrowed to this tablet: the silent replica's lease, if it holds one,
+// rests on the same promise, which only the node that received it could divide, and this replica
+// must vote for another leader although that node may be unreachable.
 func (g *Group) refuseSilent() {
 	if g.fortified != (support{}) {
 		g.cfg.Leases.Refuse(g.fortified.node, g.fortified.epoch)
 	}
 }
 
-// readLease returns the index that a read must see if this leader can tell without asking the
-// others. The lease is looked up before the index, so the index covers whatever was acknowledged by
-// then, also if the process was suspended in between.
+// readLease returns the index that a read must see, if this leader holds its lease. It is not used
+// with a single voter, for which raft asks no others. The lease is looked up before the index, so
+// the index covers whatever was acknowledged by then, also if the process was suspended in between.
 func (g *Group) readLease() (index uint64, ok bool) {
 	if g.lease == nil || g.single || !g.MayLead() || !g.lease.Held() {
 		return 0, false

@@ -35,7 +35,8 @@ func Decode(m *wire.RaftMessage) *Incoming {
 // lastContact is the node and time, in this replica's ticks, of another replica's last message.
 type lastContact struct{ node, at uint64 }
 
-// maxHeard limits the remembered senders that are not in the group.
+// maxHeard is the number of remembered senders at which those that are not in the group are
+// dropped.
 const maxHeard = 64
 
 // active reports whether the other replica has sent a message recently, is not stale, and is on a
@@ -88,14 +89,14 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 		return nil
 	}
 	g.fortifiedBy(in)
-	_ = g.raft.Step(in.Raft) // raft refuses messages of replicas outside of the group
+	_ = g.raft.Step(in.Raft) // raft refuses answers of replicas outside of the group
 	g.hearLeader(in)
 	return nil
 }
 
-// forUs checks sender and receiver. A sender that writes to an earlier replica of this node knows
-// of a later one. A sender that has left the group is informed, because it may not have received
-// its removal. An envelope without a message asks whether this replica is awake.
+// forUs reports whether the message is for this replica and its sender is correct. A sender that
+// was removed from the group is informed, because it may not have received its removal. An envelope
+// without a message only wakes this replica, or reports that its sender is stale.
 func (g *Group) forUs(in *Incoming) bool {
 	switch {
 	case in.ToReplica != g.cfg.Replica:
@@ -116,7 +117,8 @@ func (g *Group) forUs(in *Incoming) bool {
 		in.Raft.GetTo() == in.ToReplica)
 }
 
-// sound reports whether raft can process the message without a panic.
+// sound reports whether the message is of a type that replicas send each other, and raft can
+// process it without a panic.
 func (g *Group) sound(m *raftpb.Message) bool {
 	if m.GetTerm() == 0 {
 		return false // raft would take it for a message of this replica itself
@@ -213,7 +215,7 @@ func (g *Group) post(m *raftpb.Message, quiesce bool) {
 func (g *Group) envelope(to uint64) *wire.RaftMessage {
 	node, ok := g.nodes[to]
 	if !ok {
-		node = g.heard[to].node // this replica's descriptor does not list it yet
+		node = g.heard[to].node // this replica's descriptor does not list it
 	}
 	return &wire.RaftMessage{
 		TabletId: g.cfg.Tablet, FromNode: g.cfg.Node, FromReplica: g.cfg.Replica, ToNode: node,
@@ -228,9 +230,9 @@ type Snapshot struct {
 	Message  *raftpb.Message // the MsgSnap
 }
 
-// beginSnapshot returns the snapshot that a MsgSnap requests. It returns zero if one from an
-// earlier term of this leader is being sent, whose end counts for this one, or if the replica's
-// node is unknown.
+// beginSnapshot returns the snapshot that a MsgSnap requests. It returns zero if an earlier one is
+// still being sent to the replica, whose end counts for this one too, or if the replica's node is
+// unknown.
 func (g *Group) beginSnapshot(m *raftpb.Message) (s Snapshot) {
 	to := m.GetTo()
 	if _, underWay := g.snapshots[to]; underWay {

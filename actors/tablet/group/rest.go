@@ -12,13 +12,13 @@ import (
 // Ticks and quiescence of a group. This file owns the tick counters.
 //
 // A group in which nothing happens is not ticked (design section 5). Its leader, once it
-// has nothing under way and all replicas have everything, says so in a last heartbeat and
-// rests; a follower that has everything rests with it. A mutation, a message, or the
+// has nothing under way and all replicas on live nodes have everything, says so in a last heartbeat
+// and rests; a follower that has everything rests with it. A mutation, a message, or the
 // suspicion of the leader's node wakes a replica. A follower that has not heard the last
 // heartbeat misses its leader after a while, asks for votes, and so wakes the others.
 //
-// Reads do not wake a group: the leader sends its ReadIndex once, and quiescent followers answer
-// it. Only if no quorum has answered after a while does the tablet wake the group, and the
+// Reads do not wake a quiescent group: the leader sends its ReadIndex once, and the followers
+// answer it. Only if no quorum has answered after a while does the tablet wake the group, and the
 // ReadIndex goes with every heartbeat. Otherwise meta, which is read every few seconds, would be
 // ticked for half a second each time, on all nodes.
 
@@ -38,7 +38,7 @@ const (
 
 // Start starts the replica's clock. The only voter wins its election at once. With boost the
 // replica campaigns at once and repeatedly: it led the tablet before a split or a merge. All others
-// first wait for a leader.
+// first wait for a leader. A stale replica only reports itself to the others.
 func (g *Group) Start(boost bool) {
 	g.Wake()
 	if g.stale {
@@ -76,8 +76,9 @@ func (g *Group) Wake() {
 	}
 }
 
-// WakeForChange wakes the group after a change of its replicas, also if this replica is the only one:
-// it may not have asked for votes when it started, because it had not applied all committed changes.
+// WakeForChange wakes this replica after a change of the replicas, also if it is the only one and
+// does not lead: it may not have campaigned when it started, because it had not applied all
+// changes.
 func (g *Group) WakeForChange() {
 	g.Wake()
 	if !g.elected {
@@ -184,8 +185,8 @@ func (g *Group) MaybeQuiesce(busy bool) {
 }
 
 // idle reports whether this leader has nothing in flight and all replicas have all entries.
-// Replicas on dead nodes are ignored, and report when they return, as long as the others form a
-// quorum. Without a quorum the leader stays awake until raft's CheckQuorum ends its leadership.
+// Replicas on dead nodes are ignored until NodeUp, as long as the others form a quorum. Without a
+// quorum the leader stays awake until raft's CheckQuorum ends its leadership.
 // complete are the other replicas with all entries: only they may be told that everything is
 // committed.
 func (g *Group) idle() (complete []uint64, idle bool) {
@@ -206,7 +207,8 @@ func (g *Group) idle() (complete []uint64, idle bool) {
 	return complete, idle
 }
 
-// complete reports whether the leader's heartbeat finds this follower with everything.
+// complete reports whether the message is a heartbeat of this follower's leader whose commit index
+// is the last entry of the follower's log.
 func (g *Group) complete(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgHeartbeat && !g.elected && m.GetTerm() == g.term &&
 		m.GetFrom() == g.leader && m.GetCommit() == g.last
@@ -267,8 +269,9 @@ func (g *Group) NodeUp(node uint64) {
 	}
 }
 
-// TicksWithoutLeader returns the number of ticks for which this replica has known no leader. A
-// replica without a leader is not quiescent, so its clock runs.
+// TicksWithoutLeader returns the number of ticks for which this replica has known no leader; it
+// means nothing while a leader is known. A replica without a leader is not quiescent, so its clock
+// runs.
 func (g *Group) TicksWithoutLeader() uint64 { return g.clock - g.leaderLost }
 
 // Progress returns the progress of each replica, or nil from a replica that does not lead.

@@ -1,7 +1,7 @@
 package group
 
 // Retention of the log: the dropped entries, the size of the rest, and the snapshots that need it.
-// Ready requests a truncation with each append.
+// An Append includes a truncation that is due.
 
 import (
 	"go.etcd.io/raft/v3"

@@ -5,8 +5,9 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// This file has the transfer of the leadership. One is under way at a time as far as the
-// group knows, counted in transferTicks; raft gives it up after an election timeout.
+// This file has the transfer of the leadership. One that was requested (Transfer) is under way at a
+// time, counted in transferTicks; raft gives it up after an election timeout. leaveFullNode
+// transfers without a request, uncounted.
 
 // transferLimit limits the wait for the new leader after a transfer, in ticks.
 const transferLimit = 3 * ElectionTicks
@@ -38,7 +39,7 @@ func (g *Group) Transfer(to uint64) {
 	g.Wake()
 }
 
-// Transferring reports whether a transfer is under way.
+// Transferring reports whether a transfer by Transfer is under way.
 func (g *Group) Transferring() bool { return g.transferTicks > 0 }
 
 // handOverFirst makes another replica leave the joint configuration if this one does not vote in
