@@ -55,7 +55,8 @@ func (j *job) Run() {
 		switch {
 		case err != nil:
 			call.Reply(j.failed(call.Req, err))
-		// The read encountered a reservation: the tablet knows whether it still exists.
+		// The read encountered a reservation; the tablet knows whether the reservation still
+		// exists.
 		case met != nil:
 			blocked = append(blocked, BlockedRead{call, met})
 		case j.shared.term.Load() != j.term:
@@ -96,7 +97,7 @@ func (j *job) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
 }
 
 // unread returns the answer to a read that failed in the store. If the store has failed
-// permanently, the replica stops, so that another one can serve.
+// permanently, the replica stops, so that another replica can serve.
 func (j *job) unread(err error) *pb.TabletResponse {
 	code := pb.Error_CODE_INTERNAL
 	if errors.Is(err, store.ErrFailed) {
@@ -109,8 +110,8 @@ func (j *job) unread(err error) *pb.TabletResponse {
 // StoreFailed reports to a tablet that its store can no longer be read.
 type StoreFailed struct{ Err error }
 
-// Blocked returns reads to a tablet that encountered reservations held when their view was
-// captured.
+// Blocked returns to a tablet those of its reads that encountered a reservation which was held when
+// their view was captured.
 type Blocked struct{ Reads []BlockedRead }
 
 // BlockedRead is a read, and the lock of the reservation that it encountered.
@@ -127,8 +128,8 @@ func (m *Blocked) Dead() {
 }
 
 // beside returns the bytes that an answer may use in addition to the values that did not fit,
-// since there may be more of them. Each retry has at least twice the space of the one before,
-// up to the limit of one answer.
+// since there may be more of them. Except for a Get of one cell, each retry has at least twice the
+// space of the one before, up to the limit of one answer.
 func (j *job) beside(req *pb.TabletRequest) int {
 	cells := len(req.GetGet().GetCells())
 	n := cells*wire.ResultMemory + wire.AnswerOverhead
@@ -153,9 +154,9 @@ func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err er
 	return r, met, err
 }
 
-// readAt returns the timestamp of a Get or a request for changes: its own, or the one requested for it. It stays the
-// same when the read waits for a reservation and is retried: otherwise each new reservation of
-// a busy cell would block it.
+// readAt returns the timestamp of a Get or a request for changes: its own, or the one requested for
+// it. The timestamp stays the same when the read waits for a reservation and is retried: otherwise
+// each new reservation of a busy cell would block the read.
 func readAt(call *Call) mvcc.Timestamp {
 	get := call.Req.GetGet()
 	if get.GetAt() != 0 {

@@ -8,7 +8,8 @@ import (
 
 // Pool is a node's read workers. They answer reads off the tablets' goroutines, and do other
 // reading for tablets: surveys, measurements, confirmations, counts. All tablets share one pool,
-// and each has lanes of its own in it, so that no tablet's reads wait behind another's.
+// and each has lanes of its own in it, which are served in turn: no tablet's reads wait for all of
+// another's.
 // Submitting a job never blocks. A Pool is safe for concurrent use.
 type Pool struct {
 	reads, background *workers

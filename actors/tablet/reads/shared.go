@@ -51,7 +51,7 @@ type Feed struct {
 	Lag              metrics.Durations // from the resolved timestamp of an answer to that of the read
 }
 
-// note counts an answer that was read at the timestamp; nil is none.
+// note counts an answer that was read at the timestamp; a nil answer counts nothing.
 func (f *Feed) note(r *pb.ChangesResponse, at mvcc.Timestamp) {
 	if r == nil {
 		return
