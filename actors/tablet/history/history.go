@@ -19,7 +19,7 @@ type History struct {
 	// Duration of the last step, or of the last piece of a survey. The following pause is a
 	// multiple of it.
 	spent    time.Duration
-	seen     uint64         // the tablet's operations as of the last step
+	seen     uint64         // the tablet's operations as of the last Pause
 	deleted  uint64         // entries deleted since Forget
 	surveyed mvcc.Timestamp // safepoint of the last survey
 
@@ -55,7 +55,7 @@ type Pass struct {
 	cost    time.Duration // time spent by the survey so far
 }
 
-// stepGarbage is the number of pieces of garbage that one step examines.
+// stepGarbage is the maximum number of pieces of garbage that one step examines.
 const stepGarbage = 128
 
 // StepLimits returns the limits of one step's deletions and reads. A step is part of a turn of
@@ -82,12 +82,13 @@ const (
 // Forgotten garbage too little for a survey gets one after a time that depends on the cost of
 // surveys, so that a small tablet retains no garbage, and a large one is not surveyed constantly.
 const (
-	// The time between such surveys is restTimes the duration of the last one, from shortestRest
-	// to LongestRest.
+	// The safepoint's rise between such surveys is restTimes times the duration of the last one,
+	// from shortestRest to LongestRest.
 	restTimes    = 200
 	shortestRest = 20 * time.Second
 
-	// LongestRest is the longest time between two surveys of a tablet with forgotten garbage.
+	// LongestRest is the rise of the safepoint after which a tablet with forgotten garbage is
+	// surveyed again at the latest.
 	LongestRest = time.Minute
 )
 
@@ -121,7 +122,7 @@ func (h *History) Note(muts []mvcc.Mutation) {
 	}
 }
 
-// Begin begins a pass if the applied safepoint has reached any garbage and no pass is under way.
+// Begin begins a pass if the applied safepoint may have reached garbage and no pass is under way.
 // dropped is the timestamp of the last drop of one of the tablet's tables, as of the safepoint; 0
 // for none.
 func (h *History) Begin(safepoint, dropped mvcc.Timestamp) {
@@ -160,7 +161,7 @@ const (
 func (h *History) Due() (*Pass, Work) {
 	h.armed = false
 	switch p := h.pass; {
-	// A pass or a step that is under way arms the next reminder when it ends.
+	// A step or a piece of a survey that is under way arms the next reminder when it ends.
 	case p == nil || h.inFlight || (p.asked && len(p.list) == 0):
 		return p, None
 	case len(p.list) > 0:
@@ -222,7 +223,8 @@ func (h *History) Pause(operations uint64, safepoint mvcc.Timestamp) {
 	h.arm(min(times*max(h.spent, shortestStep), longestPause))
 }
 
-// End ends the pass. After a survey all garbage is known: it is deleted or remembered.
+// End ends the pass. After a survey no garbage is unknown: it is deleted, remembered or, where it
+// does not fit into memory, counted.
 func (h *History) End() {
 	p := h.pass
 	h.pass = nil
