@@ -87,7 +87,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(),
 		Quiescent: t.group.Quiesced(), FrozenFor: t.frozenHere(t.group), Took: t.took,
 	}
-	// Time without a leader is counted in ticks, from 1: 0 means that the leader is known.
+	// The time without a leader is at least 1 ms: 0 means that the leader is known.
 	if t.cfg.Ticker != nil && !t.group.LeaderKnown() {
 		s.LeaderlessMs = max(1, int64(t.group.TicksWithoutLeader())*t.cfg.Ticker.interval.Milliseconds())
 	}
@@ -100,7 +100,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		s.Replicas = t.group.Progress()
 	}
 	// A quiescent replica whose load is zero, and that has no operations not yet counted in the
-	// load, keeps this status until a message arrives. The node reads it with Ticker.LastStatus.
+	// load, keeps this status until a message arrives that is no status request. The node reads it
+	// with Ticker.LastStatus.
 	if t.ticking != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 &&
 		s.Load == 0 && t.loads.ops == t.counters.operations() {
 		t.ticking.status.Store(s)

@@ -16,7 +16,7 @@ import (
 // judged.
 func (e *evaluation) asyncPrewrite(call *Call, r mvcc.PrewriteRequest) {
 	if o := e.reservations.held[r.StartTS]; o != nil {
-		// A copy of this message, or another one of the transaction.
+		// A copy of this message, or another message of the transaction, is under way.
 		e.waiting.hold(call, obstacle{start: r.StartTS, token: o.token})
 		return
 	}

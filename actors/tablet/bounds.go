@@ -43,8 +43,8 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
 	default:
-		// The bound is as high already, but may still be in flight: the answer waits until it is
-		// committed.
+		// The bound or safepoint is as high already, but may still be in flight: the answer waits
+		// until it is committed.
 		e.proposal.answer(call, e.collectResponse(nil, false))
 	}
 }

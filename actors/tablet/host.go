@@ -13,8 +13,8 @@ import (
 // Host is a tablet's interface to its node. Its methods are called on the tablet's goroutine
 // and must not block.
 type Host interface {
-	// Timestamps requests n timestamps, first to first+n-1, from the oracle. It calls the callback
-	// then once, on any goroutine. traced is the span that asks, or nil.
+	// Timestamps requests n timestamps, first to first+n-1, from the oracle. It calls then once, on
+	// any goroutine. traced is the span that asks, or nil.
 	Timestamps(n int, traced *tracing.Span, then func(first mvcc.Timestamp, err error))
 	// TimestampsNow is like Timestamps but never waits. ok is false if the oracle cannot
 	// answer without a message.

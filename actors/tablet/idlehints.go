@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// IdleHints records which tablets of a node have no dirty cells, or nothing left of
+// IdleHints records which tablets of a node have only parked notifications, or nothing left of
 // unfinished transactions, so that scanners and sweepers skip them: a message wakes an
 // actor, and a read involves a quorum. Tablets publish at the end of their turns; scanners
 // read on their own goroutines.
@@ -47,7 +47,7 @@ const (
 // publishedHint is the input from which the tablet's notice was computed. Comparing it shows
 // cheaply, in each turn, that nothing has changed.
 type publishedHint struct {
-	notice    *notice // nil: IdleHints is nil
+	notice    *notice // nil: IdleHints is nil, or the replica has stopped
 	changes   uint64  // version of the memory's counts
 	leading   bool
 	locked    bool
@@ -65,8 +65,8 @@ func (b *IdleHints) SettledVersion() uint64 { return b.settled.Load() + 1 }
 // Touch advances the version without a change.
 func (b *IdleHints) Touch() { b.changes.Add(1) }
 
-// Clean returns at most most tablets that are led here and have no dirty cell, and the
-// version of the result. The version is read first: a concurrent change has a later one,
+// Clean returns at most most tablets that are led here and have only parked notifications, if any,
+// and the version of the result. The version is read first: a concurrent change has a later one,
 // whether or not the result includes it.
 func (b *IdleHints) Clean(most int) (version uint64, tablets []uint64) {
 	version = b.Version()
@@ -80,7 +80,7 @@ func (b *IdleHints) Clean(most int) (version uint64, tablets []uint64) {
 	return version, tablets
 }
 
-// IsClean reports whether the tablet is led here and has no dirty cell.
+// IsClean reports whether the tablet is led here and has only parked notifications, if any.
 func (b *IdleHints) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
 
 // IsSettled reports whether the tablet is led here and holds nothing of an unfinished

@@ -31,7 +31,7 @@ func (t *Tablet) lead() {
 	t.cfg.Metrics.Led.Add(1)
 	t.history.Forget()
 	t.beginPass()
-	// Read workers compare it with the term of their capture.
+	// Read workers compare this term with that of their capture.
 	t.reads.SetTerm(t.group.Term())
 	t.publishLeadership()
 	t.host.Leading(t.descriptor)
@@ -40,8 +40,8 @@ func (t *Tablet) lead() {
 
 // stepDown ends this replica's leadership, or clears the state of a replica that stops. It
 // answers every call that waits here, except that of a transfer whose end will still be known:
-// onLeader answers that one after the election. Reads that a worker has, and calls that the
-// oracle was asked a timestamp for, are answered when they return. What was proposed has an unknown
+// onLeader answers that one after the election. Reads that a worker has, and first reads for which
+// the oracle was asked a timestamp, are answered when they return. What was proposed has an unknown
 // outcome, what was not has certainly not happened, and nothing evaluated survives.
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
@@ -81,7 +81,7 @@ func (t *Tablet) stepDown(cause error) {
 	t.memory.Clear()
 	t.revertToInFlight()
 	t.history.Forget()
-	// A measurement under way would never get its next piece.
+	// A measurement under way is abandoned: only a leader can propose its result.
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }
 

@@ -111,7 +111,7 @@ func (e *evaluation) stampCommit(o *onePhase) {
 type reservations struct {
 	memory *memory.Memory
 	held   map[mvcc.Timestamp]*onePhase // by start timestamp
-	tokens uint64                       // last token; never reused, whoever leads
+	tokens uint64                       // last token; not reused in later terms either
 }
 
 // open records a new one-phase commit, under a new token.
@@ -132,7 +132,7 @@ func (r *reservations) put(o *onePhase) { r.memory.Reserve(o.request.Writes, o.l
 // is a different one.
 func (r *reservations) holds(o *onePhase) bool { return r.held[o.request.StartTS] == o }
 
-// release removes the reservation, once the effects are visible or certainly never will be.
+// release removes the reservation, once the effects are visible or the commit is abandoned or lost.
 func (r *reservations) release(o *onePhase) {
 	if r.holds(o) {
 		delete(r.held, o.request.StartTS)
@@ -232,7 +232,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	e.cleared(result)
 	if result.Status == mvcc.StatusOK {
 		o.commitTS = commitTS
-		e.reservations.put(o) // readers below it no longer have to wait
+		e.reservations.put(o) // readers below commitTS no longer have to wait
 	}
 	o.proposed = true
 	mark(o.calls, "timestamp")

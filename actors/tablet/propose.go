@@ -72,16 +72,14 @@ type reply struct {
 }
 
 // maxProposalBytes limits the effects of several operations in one entry: an operation that would
-// exceed it opens another one. A larger operation has an entry of its own.
+// exceed it opens another entry. A larger operation has an entry of its own.
 const maxProposalBytes = 4 << 20
 
-// What an entry's batch in the store holds besides its effects, in bytes and in entries
-// of the store.
+// Reserve for what an entry's batch in the store contains besides the effects, such as the Applied
+// record.
 const (
-	// Reserve for what an entry's batch in the store contains besides the effects, such as the
-	// Applied record: in bytes, and in the store's entries.
-	entryReserve = 64 << 10
-	spareEntries = 16
+	entryReserve = 64 << 10 // bytes
+	spareEntries = 16       // entries of the store
 )
 
 // Limits of one entry's effects in the store. A larger entry could never be applied, and the
@@ -222,7 +220,7 @@ func (p *proposal) empty() bool {
 }
 
 // propose passes the proposal to Raft, in the turn of its evaluation, and reports whether
-// Raft accepted it; if not, the proposal is lost. One without effects needs no entry: its answers
+// Raft accepted it; if not, the proposal is lost. An empty one needs no entry: its answers
 // and reservations wait for the proposals in flight, whose effects they may have read.
 func (o *proposer) propose(p *proposal) bool {
 	if p.empty() {
@@ -263,7 +261,7 @@ func (o *proposer) propose(p *proposal) bool {
 	return true
 }
 
-// attach completes a proposal without effects together with those in flight: its answers are
+// attach completes an empty proposal together with those in flight: its answers are
 // sent with the last ones still due, its reservations are released when the last one is visible.
 func (o *proposer) attach(p *proposal) {
 	if n := len(o.pipeline.inflight); n > 0 {

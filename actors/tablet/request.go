@@ -45,8 +45,7 @@ func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.Tablet
 	case o.failed != nil:
 		return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", o.id, o.failed)
 	case !o.leading:
-		// The tablet is in demand: if no leader is known, the group elects one instead of
-		// quiescing.
+		// A quiescent follower may have missed an election, and asks the others for the leader.
 		o.group.SeekLeader()
 		return o.notLeader("this node does not lead tablet %d", o.id)
 	case req.Epoch != 0 && req.Epoch != o.descriptor.Epoch:

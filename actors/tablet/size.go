@@ -28,8 +28,8 @@ type sizing struct {
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none
 	run    *measuring
-	// The last measurement may be far off, since bytes were in flight during it. The tablet
-	// measures again when no bytes are in flight.
+	// The last measurement may be far off, since bytes changed during it, or could not be proposed.
+	// The tablet measures again when nothing is in flight.
 	again bool
 }
 
@@ -216,8 +216,8 @@ func (r *measuring) add(weights []store.Weight) {
 	r.weights, r.step = kept, 2*r.step
 }
 
-// halve returns the sum of the weights and the row that comes closest to halving them, or ""
-// if there is only one row.
+// halve returns the sum of the weights and the last row with at most half of that sum before it,
+// but not the first row; "" if there is only one.
 func (r *measuring) halve() (total uint64, half string) {
 	slices.SortStableFunc(r.weights, func(a, b store.Weight) int {
 		return strings.Compare(a.Row, b.Row)

@@ -25,7 +25,7 @@ import (
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
 
-var errLost = errors.New("another leader was elected")
+var errLost = errors.New("a later term began, a quorum was silent, or this replica lost its vote")
 
 // state is what all replicas of the tablet agree on as of index (design section 3, last row
 // of the table), and in addition replica, sibling and frozenAt, which are this replica's own.
@@ -48,7 +48,7 @@ type state struct {
 	stateChanged bool // the next apply writes the whole state
 
 	frozen *pb.TabletDescriptor // the tablet that will take this one's rows; nil: none
-	took   *pb.TabletDescriptor // the tablet whose rows it has taken, until it is released; nil: none
+	took   *pb.TabletDescriptor // whose rows this tablet has taken, until its release; nil: none
 	// Index of the last freeze or release since this replica was opened; 0: none.
 	frozenAt uint64
 }
@@ -87,14 +87,14 @@ func (s *state) applied() store.Applied {
 // zero value is that of an entry that changes nothing.
 type change struct {
 	effects []*wire.Effect // on rows
-	// dropped: the entry was evaluated under another epoch, or the tablet is frozen. Every
-	// replica drops it.
+	// dropped: the entry was evaluated under another epoch, the tablet is frozen, or raft refused
+	// the change of replicas. Every replica drops it.
 	dropped   bool
 	split     *wire.Split
 	merge     *wire.Merge
 	replicas  *pb.TabletDescriptor // the descriptor after a change of the replicas
 	catalogue *memory.Catalogue    // nil: unchanged
-	bound     mvcc.Timestamp       // 0: neither it nor the safepoint is raised
+	bound     mvcc.Timestamp       // as applied, like safepoint; 0: the entry names neither
 	safepoint mvcc.Timestamp
 	measured  bool   // the size was measured by a leader
 	checksum  uint64 // id of the checksum to compute; 0: none

@@ -270,8 +270,8 @@ func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
 }
 
 // flush handles one batch. Its reads share one ReadIndex, except first reads that wait for the
-// oracle of another node. Its mutations join those that are held, which are evaluated in the order
-// of their arrival when the pipeline has room.
+// oracle's message. Its mutations join those that are held, which are evaluated in the order of
+// their arrival when the pipeline has room.
 func (t *Tablet) flush() {
 	calls := t.batch.Take()
 	if len(calls) == 0 {

@@ -16,7 +16,8 @@ import (
 // (keep), and gets at most one at a time.
 
 // DefaultTick is the interval at which awake replicas are ticked. With it an election begins
-// 0.5 to 1 s after the leader's last message, and heartbeats are sent ten times a second.
+// 0.5 to 1 s after the leader's last message, or later where a promise to the leader's node
+// (liveness.Duration) forbids it, and heartbeats are sent ten times a second.
 const DefaultTick = 50 * time.Millisecond
 
 // Ticker is the single clock of all replicas on a node. Quiescent replicas cost it nothing,
@@ -44,8 +45,8 @@ type tickState struct {
 	pid   *actor.PID
 	awake bool        // as last reported; only the replica uses it
 	due   atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
-	// status is the replica's last status, if it is quiescent and has received no message
-	// since: see Ticker.LastStatus.
+	// status is the status that the quiescent replica has published, until it receives a message
+	// other than a status request; nil: none. See Ticker.LastStatus.
 	status atomic.Pointer[pb.StatusResponse]
 }
 

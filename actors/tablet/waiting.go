@@ -28,8 +28,8 @@ type waiter struct {
 type obstacle struct {
 	start mvcc.Timestamp
 	token uint64
-	// read is set for a read that encountered the reservation while its commit timestamp was
-	// commitTS, 0 if it had none. Once the reservation has got another one, the read may pass it.
+	// read is set for a read that encountered the reservation while the reservation's commit
+	// timestamp was commitTS, 0 for none. Once that has changed, the read may pass the reservation.
 	read     bool
 	commitTS mvcc.Timestamp
 
@@ -108,7 +108,7 @@ func (p *waitingOps) hold(call *Call, on obstacle) {
 }
 
 // retryFreed evaluates again the calls whose obstacle was released or has become visible.
-// They may encounter another one.
+// They may encounter another obstacle.
 func (t *Tablet) retryFreed() {
 	if calls := t.waiting.freed(&t.waiting.mutations); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
@@ -183,13 +183,12 @@ func (t *Tablet) onSweep() {
 		"tablet %d: waited too long for a commit in progress; try again", t.id))
 	t.releaseChanges(now)
 	t.retryWaiting() // a reservation released without an applied entry has woken nobody
-	// Last, since what it resumes may have to wait again.
 	expired, asking := t.reads.indexes.Expired(now)
 	for _, b := range expired {
 		for _, call := range b.Calls {
 			call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
-				"tablet %d: its replicas did not confirm its leadership within %v", t.id,
-				t.cfg.MaxWait))
+				"tablet %d: leadership not confirmed, or the read's index not applied, within %v",
+				t.id, t.cfg.MaxWait))
 		}
 	}
 	if asking {
