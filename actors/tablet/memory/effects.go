@@ -140,8 +140,9 @@ func (v *ReadView) Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb
 }
 
 // Early implements evaluate.View, from the captured index alone: later changes of an entry on
-// disk are unknown. Where the index has too many entries for that, it counts all notifications in
-// the same bucket of origins (a second or more) and all intents: they will have run eventually.
+// disk are unknown. Where the index has too many entries for that, it counts too many: also the
+// later notifications in until's bucket of origins (a second or more), all parked ones and all
+// intents. Before a column is counted, it returns 1 of each kind.
 func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending {
 	out := &pb.ObserverPending{Name: o.Name}
 	n, of := v.columns[wire.NotifyColumn(o)], v.columns[wire.ColumnOf(o)]

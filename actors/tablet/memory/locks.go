@@ -72,10 +72,10 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	return *e.lock, true
 }
 
-// put sets the cell's lock, replacing an existing one. It must not change afterwards: copies
-// of the tree share it. above is the lock's Above if it is new; a lock that replaces one of the same
-// transaction, as by a heartbeat, keeps that one's: its client may have requested its commit
-// timestamp since.
+// put sets the cell's lock to l, replacing an existing one. l must not change afterwards: copies
+// of the tree share it. above is the lock's Above if it is new; a lock that replaces one of the
+// same transaction, as by a heartbeat, keeps the Above of the replaced one: the client may have
+// requested its commit timestamp since.
 func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock, above mvcc.Timestamp) {
 	t.copied = nil
 	before, replaced := t.tree.SetHint(lockEntry{c, l, above}, t.path)

@@ -226,8 +226,8 @@ func (m *Memory) Lost(proposal uint64, effects []mvcc.Mutation) {
 }
 
 // VisibleLocks adds the locks of visible effects to memory, and removes those that the effects
-// removed. It returns the cells that have become dirty. It is called before the answers are
-// sent, and Visible after them, so that callers do not wait for the rest.
+// removed. It returns the cells that have become dirty. Answers that were not sent at the commit
+// are sent between VisibleLocks and Visible, so that callers do not wait for the rest.
 //
 // known is the greatest timestamp that the leader knew when it evaluated the effects. Their callers
 // may have been answered since, and have requested timestamps.
@@ -269,8 +269,9 @@ func (m *Memory) Requeue(c mvcc.Cell) {
 	}
 }
 
-// Unsettled reports whether any lock, or anything in flight, began below the timestamp, and
-// returns up to most such locks. It ignores reservations, which the tablet tracks.
+// Unsettled reports whether any lock, or any lock or intent in flight, began below the timestamp,
+// and returns up to most such locks that are visible. It ignores reservations, which the tablet
+// tracks.
 func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, locks []mvcc.LockInfo) {
 	m.locks.tree.Scan(func(e lockEntry) bool {
 		if e.lock.StartTS < below && e.lock.Token == 0 {
@@ -304,7 +305,7 @@ func (m *Memory) OldestLock(limit int) (oldest mvcc.Timestamp) {
 func (m *Memory) Locked() bool { return m.locks.applied > 0 }
 
 // Pending returns the observers with notifications that are not parked, without those whose
-// notifications are not counted yet.
+// column is not loaded or not counted yet.
 func (m *Memory) Pending() (pending []*pb.ObserverPending) {
 	for _, o := range m.Catalogue.Message.GetObservers() {
 		c := m.columns[wire.NotifyColumn(o)]
@@ -319,10 +320,11 @@ func (m *Memory) Pending() (pending []*pb.ObserverPending) {
 	return pending
 }
 
-// Changes returns a number that changes whenever the result of Waiting may.
+// Changes returns a number that changes whenever the result of Waiting may, except by a new
+// Catalogue.
 func (m *Memory) Changes() uint64 { return m.changes }
 
-// Columns returns the number of columns in the notification index.
+// Columns returns the number of loaded columns of the notification index.
 func (m *Memory) Columns() int { return len(m.columns) }
 
 // Waiting reports whether an observed column may have a notification that is not parked, or a

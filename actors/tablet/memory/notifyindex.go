@@ -23,9 +23,9 @@ import (
 
 // notifyColumn is the index of one column. Only an observed column has intents.
 type notifyColumn struct {
-	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: too many
+	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: too many, or uncounted
 	path     btree.PathHint                 // of the last access to notifies, where the next search begins
-	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
+	intents  *btree.BTreeG[mvcc.CellIntent] // by row, start timestamp; nil: too many, or uncounted
 	queue    *notifyQueue                   // not parked; nil: the order is unknown
 	tally
 	refilling

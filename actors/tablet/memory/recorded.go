@@ -24,7 +24,7 @@ const (
 )
 
 // RecordBudget limits the records of all tablets of a node, in bytes. A tablet that records when
-// it is used up shortens its own record. It is safe for concurrent use; nil means no limit.
+// the budget is used up shortens its own record. It is safe for concurrent use; nil means no limit.
 type RecordBudget struct {
 	Max  int64 // defaults to 64 MiB
 	used atomic.Int64
