@@ -28,9 +28,9 @@ var (
 	errUnsplit = errors.New("replicas: a split has just created the tablet")
 )
 
-// reserve prevents others from holding rows of d until release. It fails if one already
-// does; with fresh, also if the store has anything of the tablet itself. Replicas that the
-// tablet's own replica needs, to take their rows, are ignored.
+// reserve prevents other tablets from holding rows of d until release. It fails if one already
+// does, or if the tablet has a reservation; with fresh, also if the store has anything of the
+// tablet itself. Replicas that the tablet's own replica needs, to take their rows, are ignored.
 func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,8 +24,8 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// RemovedHere destroys the tablet's current replica here. Its actor calls it after it has applied
-// its own removal.
+// RemovedHere destroys the tablet's current replica here. The actor calls it after it has applied
+// its own removal, or has learned of it from another replica.
 func (s *Set) RemovedHere(id uint64) {
 	if replica := s.current(id); replica != 0 {
 		s.removed(id, replica)
@@ -103,8 +103,9 @@ func (s *Set) askAbout(silent map[uint64]uint64) {
 	}
 }
 
-// missedRemoval reports whether meta's record of the tablet shows that the replica was
-// removed, or that of another tablet that this one no longer exists.
+// missedRemoval reports whether meta's record of the tablet shows that the replica was removed, or
+// that of another tablet that this one no longer exists; in that case it returns false while a
+// replica here needs this one for a merge.
 func (s *Set) missedRemoval(id, replica uint64,
 	described func(*pb.TabletDescriptor) *pb.TabletDescriptor) bool {
 	r, ok, err := snapshot.StoredReplica(s.store, id)

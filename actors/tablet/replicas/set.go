@@ -40,7 +40,7 @@ type Owner interface {
 // Set is the replicas of this node. It owns the record of the existing replicas and of the tasks in
 // progress for each. Its methods are safe for concurrent use, also from actors, and do not block
 // unless they say so: the workers of its queue do slow work, one task at a time for each tablet. A
-// tablet with a task is busy: nothing is delivered to it.
+// tablet with a task is busy: messages that arrive for it are dropped.
 type Set struct {
 	owner     Owner
 	store     *store.Store
@@ -92,7 +92,7 @@ var (
 	errTombstone = errors.New("replicas: the replica was removed from here")
 	errHigher    = errors.New("replicas: a replica with a higher id is here")
 	errElsewhere = errors.New("replicas: no such replica is here")
-	errBusy      = errors.New("replicas: too many snapshots and changes of replicas are in progress; try again")
+	errBusy      = errors.New("replicas: other snapshots or changes of replicas are in progress; try again")
 )
 
 // New returns the replicas of a node, none of which runs before Start.
@@ -260,9 +260,9 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 	s.enqueueLocked(m.TabletId, func() { s.createFor(m) })
 }
 
-// Chunk accepts a piece of a snapshot. reply is called once, on any goroutine: when the
-// piece is staged or refused, and after the last one when the snapshot is installed. A piece
-// that was sent twice is answered twice, once for each call.
+// Chunk accepts a piece of a snapshot. reply is called once, on any goroutine, unless Close comes
+// first: when the piece is staged or refused, or, for the last piece, when the snapshot is
+// installed. A piece that was sent twice is answered twice, once for each call.
 func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	counted := func(a *wire.SnapshotAnswer) {
 		if a.GetRefused() != "" {

@@ -29,7 +29,7 @@ func (s *Set) Stale(tablet uint64) {
 // Discard marks the replicas that Start has found, or will find, as stale: this node's
 // directory is an older copy. It skips those that have no other replica anywhere, since
 // nothing could replace them, and returns their tablets as alone. The marks are durable
-// when it returns. It reopens running replicas and waits for that until ctx ends.
+// when it returns no error. It reopens running replicas and waits for that until ctx ends.
 func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	s.mu.Lock()
 	running := s.running
