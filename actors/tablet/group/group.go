@@ -102,7 +102,7 @@ type Group struct {
 
 	heard    map[uint64]lastContact // by other replica: the last contact with it
 	messages []*wire.RaftMessage    // to be sent with the next Ready
-	reads    []Read                 // the Reads of the last Ready
+	reads    []Read                 // buffer of Ready.Reads
 	leased   []Read                 // answered under the lease, for the next Ready
 	err      error                  // ends the replica
 }

@@ -189,9 +189,9 @@ func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 	return s
 }
 
-// post adds the message to the next Ready. It includes the descriptor unless the other replica has
-// sent a message recently: its node may have to create the replica first, even one that it had
-// before, if its directory is an older copy.
+// post adds the message to the next Ready, with the descriptor unless the other replica is active:
+// its node may have to create the replica first, even one that it had before, if its directory is
+// an older copy.
 func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	data, err := proto.Marshal(m)
 	if err != nil {

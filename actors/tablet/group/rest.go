@@ -255,8 +255,8 @@ func (g *Group) NodeDown(node uint64) {
 	}
 }
 
-// NodeUp reports that the node is believed alive again. A leader brings its replica there up to
-// date.
+// NodeUp reports that the node is believed alive again. A leader wakes if the group has a replica
+// there, and brings it up to date.
 func (g *Group) NodeUp(node uint64) {
 	if !g.elected {
 		return

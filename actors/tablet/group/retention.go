@@ -31,7 +31,7 @@ const (
 type retention struct {
 	truncated uint64 // entries up to here are being dropped
 	sizes     logSizes
-	snapshots map[uint64]uint64 // under way: their index, by replica; nil until there is one
+	snapshots map[uint64]uint64 // index of the one under way, by replica; nil until there is one
 }
 
 // holdLog keeps the log after a snapshot for the replica until SnapshotEnded.
@@ -42,8 +42,8 @@ func (r *retention) holdLog(replica, index uint64) {
 	r.snapshots[replica] = index
 }
 
-// truncateTo returns the entry up to which to truncate the log with the next append, whose effects
-// a checkpoint has made durable, or 0 for none.
+// truncateTo returns the entry up to which to truncate the log with this append, or 0 for none. A
+// checkpoint has made the effects of that entry durable.
 func (g *Group) truncateTo() (uint64, error) {
 	if g.visible < g.truncated+keptEntries+truncateEvery && g.sizes.total < truncateBytes {
 		return 0, nil
