@@ -14,8 +14,8 @@ import (
 // collectStep is the message that triggers the next step.
 type collectStep struct{}
 
-// beginPass begins a pass if this replica leads and there is anything to collect. The meta
-// tablet's history is never collected.
+// beginPass begins a pass if this replica leads and there may be history to collect. The history of
+// the meta tablet, and of a tablet frozen for a merge, is not collected.
 func (t *Tablet) beginPass() {
 	if t.leading && t.id != MetaTabletID && t.frozen == nil {
 		dropped := t.appliedCatalogue.LastDrop(t.descriptor, t.appliedSafepoint)

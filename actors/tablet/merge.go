@@ -125,7 +125,7 @@ func (t *Tablet) mergeVisible(m *wire.Merge) {
 	}
 }
 
-// errMerging stops a replica until its node has merged another one into it.
+// errMerging stops a replica until its node has merged another tablet's replica into it.
 var errMerging = errors.New("tablet: the replica is being merged with that of another tablet; try again")
 
 // takeRows stops the replica at the entry by which the tablet takes another's rows. The

@@ -11,8 +11,8 @@ import (
 // It is safe for concurrent use.
 type Metrics struct {
 	Batches metrics.Sizes     // operations per batch
-	Waits   metrics.Durations // time in the mailbox
-	Entries metrics.Sizes     // mutations per Raft entry
+	Waits   metrics.Durations // time of a batch's marker in the mailbox
+	Entries metrics.Sizes     // operations that wait for a Raft entry when it is proposed
 	Writes  metrics.Durations // time from an entry's proposal until its effects are visible
 	Reads   metrics.Durations // time in which a read worker answers the reads of one job
 	Feed    reads.Feed

@@ -20,7 +20,7 @@ import (
 // onePhase is a one-phase commit under way. It is checked and its cells are reserved, then
 // the oracle provides its commit timestamp, then its effects are proposed (design section 4,
 // "Order"). That takes two turns, or one if the oracle answers without a message. The reservation
-// stays until the effects are visible.
+// stays until the effects are visible or the commit is abandoned or lost.
 type onePhase struct {
 	token    uint64
 	term     uint64
@@ -34,7 +34,8 @@ type onePhase struct {
 	spare    bool      // the client wants a timestamp for its next transaction (docs/adr/0061)
 }
 
-// timestamps returns how many timestamps the commit needs: its own and the client's spare one.
+// timestamps returns how many timestamps the commit needs: its own, and a spare one if the client
+// wants it.
 func (o *onePhase) timestamps() int {
 	if o.spare {
 		return 2

@@ -233,7 +233,8 @@ func (t *Tablet) onAppended(m *appended) {
 	t.overlap()
 }
 
-// overlap evaluates the next batch as soon as an entry is committed, before it is applied.
+// overlap evaluates the held mutations if the pipeline has room: an entry that has been committed
+// makes room before it is applied.
 func (t *Tablet) overlap() {
 	if t.failed == nil && t.leading {
 		t.takeHeld()

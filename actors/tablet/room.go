@@ -12,7 +12,8 @@ import (
 // writes, and writes them when the store has room again. Until then the replica accepts nothing
 // that would have to be written: a leader proposes nothing, and its group ignores appends, as if
 // they were lost, and tries to transfer the leadership to another voter. The replica acknowledges
-// nothing, and continues to serve reads. All of it runs on the tablet's goroutine.
+// nothing, and serves only reads whose index it has applied. All of it runs on the tablet's
+// goroutine.
 
 // noRoom returns an error that is store.ErrDiskFull while nothing may be accepted that would have
 // to be written; otherwise nil.

@@ -23,7 +23,7 @@ import (
 // read workers get what they need in a job.
 type sizing struct {
 	churn  uint64 // bytes put and deleted since the last measurement
-	grown  int64  // bytes put less bytes deleted, independent of measurements
+	grown  int64  // bytes put less those of deleted keys, independent of measurements
 	value  uint64 // average bytes of a value, for deletions
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none

@@ -104,8 +104,8 @@ type change struct {
 // changes. The caller sets the applied index. The entry that takes another tablet's rows
 // (Merge.Right) changes nothing here: the replica stops.
 func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change, error) {
-	// The entry was evaluated under another range or other replicas. Every replica drops it, since
-	// all have the same descriptor at this entry.
+	// The entry was evaluated under another range or other replicas, or the tablet is frozen. Every
+	// replica drops it, since all have the same state at this entry.
 	if c.Epoch != s.descriptor.GetEpoch() || s.frozen != nil && !releases(c) {
 		return change{dropped: true}, nil
 	}

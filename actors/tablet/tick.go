@@ -165,8 +165,8 @@ func (k *Ticker) LastStatus(tablet uint64) *pb.StatusResponse {
 	return b.status.Load()
 }
 
-// Suspect reports that the node is believed dead: replicas that it led wake up and elect
-// another leader, and no replica waits for those on the node before it quiesces. A wrong
+// Suspect reports that the node is believed dead: the replicas here whose leader is on it wake up
+// and elect another leader, and no leader waits for replicas on it before it quiesces. A wrong
 // suspicion costs an election.
 func (k *Ticker) Suspect(node uint64) { k.change(node, true, &nodeDown{node}) }
 

@@ -174,8 +174,8 @@ func (p *waitingOps) arm() {
 }
 
 // onSweep ends overdue waits of operations for their obstacles, of requests for changes, of reads
-// whose index was not confirmed, and of one-phase commits without an answer from the oracle. It
-// schedules the next sweep while anything waits.
+// whose index was not confirmed or applied, and of one-phase commits without an answer from the
+// oracle. It schedules the next sweep while anything waits.
 func (t *Tablet) onSweep() {
 	t.waiting.sweeping = false
 	now := time.Now()
