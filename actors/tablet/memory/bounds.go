@@ -13,8 +13,8 @@ import (
 // all records that existed when the leader began to serve have timestamps below any that the oracle
 // has assigned since; of those written since it keeps the greatest.
 type entryBound struct {
-	// first timestamp assigned to this leadership; 0 means none yet. A tablet without entries at
-	// the start of the leadership needs none.
+	// first timestamp assigned to this leadership; 0 means none yet. For past locks it is 1 if
+	// there were none at the start of the leadership.
 	given mvcc.Timestamp
 	// greatest timestamp of an entry written by this leadership
 	own mvcc.Timestamp

@@ -107,7 +107,7 @@ func (v *EvalView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error)
 
 // PastLock implements mvcc.CollectView.
 func (v *EvalView) PastLock(c mvcc.Cell, from mvcc.Timestamp) (mvcc.Write, bool, error) {
-	// Nearly every write gets here, and K is empty unless a transaction only locks.
+	// Nearly every write gets here, and only locks without a write leave past locks.
 	if v.memory.pastLocks.none(from) {
 		return mvcc.Write{}, false, nil
 	}
@@ -183,7 +183,7 @@ func (v *EvalView) Bound() mvcc.Timestamp { return v.memory.Bound }
 // Safepoint implements mvcc.CollectView.
 func (v *EvalView) Safepoint() mvcc.Timestamp { return v.memory.Safepoint }
 
-// Notification returns the cell's entry in N.
+// Notification returns the cell's notification, if there is one.
 func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 	if m, ok := v.memory.overlay.get(mvcc.GroupNotify, c, 0); ok {
 		if m.Delete {

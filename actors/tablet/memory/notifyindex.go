@@ -170,7 +170,7 @@ func (c *notifyColumn) revive() {
 	}
 }
 
-// eachNotify visits the column's N entries in the span, by row, until visit returns false.
+// eachNotify visits the column's notifications in the span, by row, until visit returns false.
 func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
 	visit func(mvcc.CellNotify) bool) error {
 	for n, err := range snap.Notifies(key, span.Start, false) {
@@ -184,7 +184,7 @@ func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
 	return nil
 }
 
-// eachIntent visits the column's I entries in the span, by row, until visit returns false.
+// eachIntent visits the column's intents in the span, by row, until visit returns false.
 func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
 	visit func(mvcc.CellIntent) bool) error {
 	if key.Class != mvcc.ClassData {

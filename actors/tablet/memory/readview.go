@@ -44,7 +44,7 @@ type notifyView struct {
 	notifies *btree.BTreeG[mvcc.CellNotify] // nil: scan the disk
 	queue    *btree.BTreeG[evaluate.Queued] // nil: the order is unknown
 	intents  *btree.BTreeG[mvcc.CellIntent] // nil: scan the disk
-	// Numbers of unparked and parked entries of N, and of entries of I.
+	// Numbers of unparked and parked notifications, and of intents.
 	pending, parked, waiting int
 	oldest                   mvcc.Timestamp
 	origins                  []ageBucket // of pending notifications, for requests about effects

@@ -35,7 +35,8 @@ func (b *RecordBudget) add(n int) bool {
 	return b != nil && b.used.Add(int64(n)) > cmp.Or(b.Max, 64<<20)
 }
 
-// Record is the record of changes of one leadership.
+// Record is a record of changes. It ends with the leadership, or when no request has used it for
+// recordFor.
 type Record struct {
 	budget  *RecordBudget
 	entries []recorded // in the order in which they became visible
