@@ -145,7 +145,7 @@ func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err er
 		if p := recover(); p != nil {
 			j.shared.Logger.Error("a read panicked", "tablet", j.shared.Tablet, "panic", p, "stack",
 				string(debug.Stack()))
-			err = fmt.Errorf("tablet: panic: %v", p)
+			err = fmt.Errorf("the evaluation panicked: %v", p)
 		}
 	}()
 	r, met, err = evaluate.Read(&j.view, call.Req, readAt(call))
