@@ -80,7 +80,7 @@ type Group struct {
 
 	hard                 *raftpb.HardState // raft's newest; the log may lack its commit index
 	last                 uint64            // last entry handed out to be appended
-	visible, visibleTerm uint64            // last entry whose effects can be read
+	visible, visibleTerm uint64            // index and term of the last entry with readable effects
 	// replayed is the last of the entries in the log when the group was made that no leader has
 	// replaced since.
 	replayed uint64

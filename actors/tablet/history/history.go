@@ -50,7 +50,7 @@ type Pass struct {
 	list    []mvcc.Garbage // to be examined; in the order of mvcc.SortGarbage
 	survey  bool
 	dropped mvcc.Timestamp // the last drop of one of the tablet's tables as of its start; 0: none
-	asked   bool           // a survey is under way
+	asked   bool           // a piece of the survey is under way
 	place   mvcc.SurveyPlace
 	cost    time.Duration // time spent by the survey so far
 }

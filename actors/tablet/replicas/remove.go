@@ -82,8 +82,8 @@ func (s *Set) silent(now time.Time) map[uint64]uint64 {
 	return out
 }
 
-// askAbout has those replicas, by tablet, destroyed that meta's records of later epochs do
-// not list. It reads meta once for all: quiescent replicas receive no messages either, and
+// askAbout has those replicas, by tablet, destroyed that have missed their removal
+// (missedRemoval). It reads meta once for all: quiescent replicas receive no messages either, and
 // there may be thousands.
 func (s *Set) askAbout(silent map[uint64]uint64) {
 	if len(silent) == 0 {
