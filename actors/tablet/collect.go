@@ -45,8 +45,8 @@ func (t *Tablet) onCollectStep() {
 	t.ready()
 }
 
-// makeStep evaluates and proposes one step. The step does not count against the pipeline's
-// limit and may use the disk reserve, since it frees space.
+// makeStep evaluates and proposes one step. The step does not wait for the pipeline, counts only in
+// its total (pipeline.free), and may use the disk reserve, since it frees space.
 func (t *Tablet) makeStep(p *history.Pass) {
 	h := &t.history
 	begin := time.Now()

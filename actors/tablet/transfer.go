@@ -33,7 +33,8 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 		},
 	}, true)
 	if err != nil {
-		return 0, fmt.Errorf("%w: request the transfer to node %d: %w", ErrNoTransfer, node, err)
+		return 0, fmt.Errorf("%w: request the transfer to node %d (0: any): %w",
+			ErrNoTransfer, node, err)
 	}
 	if e := r.GetError(); e != nil {
 		// The replica does not lead any more, which was the aim.

@@ -107,8 +107,7 @@ func (p *waitingOps) hold(call *Call, on obstacle) {
 	p.arm()
 }
 
-// retryFreed evaluates again the calls whose obstacle was released or has become visible.
-// They may encounter another obstacle.
+// retryFreed evaluates again the calls whose obstacle is gone. They may encounter another obstacle.
 func (t *Tablet) retryFreed() {
 	if calls := t.waiting.freed(&t.waiting.mutations); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
