@@ -27,10 +27,10 @@ import (
 //     in the log.
 //
 // Open restores both (restore), so that readers see what the log contains. Checkpoints are made by
-// the background worker, by Close, and by commits with a barrier (Batch.Barrier; tombstones,
-// markers, and the begin or end of a replica have one), one at a time.
+// watch, by Close, and by commits with a barrier (Batch.Barrier; tombstones, markers, and the begin
+// or end of a replica have one), one at a time.
 
-// The worker makes a checkpoint when checkpointBytes were appended since the last one, which
+// watch makes a checkpoint when checkpointBytes were appended since the last one, which
 // bounds the entries applied again at startup, or when checkpointInterval has passed and anything
 // has changed.
 const (
@@ -83,7 +83,7 @@ type checkpoints struct {
 	// sequence and the log.
 	taking sync.Mutex
 	failed error    // a checkpoint's permanent error; guarded by taking
-	root   *os.File // in Badger's file system; nil if nothing needs a sync
+	root   *os.File // the store's directory, for syncfs; nil in memory
 	// durable is the pinned sequence number up to which everything is durable, with
 	// Options.Crashes.
 	durable uint64
@@ -139,7 +139,7 @@ func (c *checkpoints) stale() bool {
 }
 
 // Checkpoint makes everything committed before the call durable, and records that in the log.
-// After an error other than ErrDiskFull the store accepts no more writes.
+// After an error other than ErrDiskFull every Commit fails.
 func (s *Store) Checkpoint() error {
 	s.checkpoints.taking.Lock()
 	err := s.record(nil)
@@ -150,8 +150,8 @@ func (s *Store) Checkpoint() error {
 	return err
 }
 
-// commitWithLog commits batches that also change the log. It excludes checkpoints, none of which
-// may contain the new figures before the log has the changes.
+// commitWithLog commits batches of which at least one changes the log or has a barrier. It
+// excludes checkpoints, none of which may contain the new figures before the log has the changes.
 func (s *Store) commitWithLog(batches []*Batch, write func([]*Batch) error) error {
 	s.checkpoints.taking.Lock()
 	defer s.checkpoints.taking.Unlock()
@@ -165,8 +165,8 @@ func (s *Store) commitWithLog(batches []*Batch, write func([]*Batch) error) erro
 	return nil
 }
 
-// record makes a checkpoint. The same frame of the log contains the changes of the committed
-// batches. taking is held.
+// record makes a checkpoint, unless there are batches and none has a barrier. The same frame of
+// the log contains the changes of the committed batches. taking is held.
 func (s *Store) record(batches []*Batch) error {
 	c := &s.checkpoints
 	if c.failed != nil {
@@ -197,7 +197,8 @@ func (s *Store) recordOnce(batches []*Batch) error {
 	if !barrier { // plain records need no checkpoint
 		return s.Append(frame)
 	}
-	// After the figures were copied: all commits in them have their locks here or in Badger.
+	// After the figures were copied: the locks of all commits in them are in the Writer or in
+	// Badger.
 	began := time.Now()
 	if err := s.state.writer.flush(); err != nil {
 		return err
@@ -239,8 +240,7 @@ func (c *logChange) add(frame *raftlog.Batch, at map[uint64]uint64, all map[uint
 }
 
 // openRoot opens a file in Badger's file system and keeps it open: syncfs reports the errors
-// of all writes since the file that it is called for was opened, unless they were reported to
-// another caller first.
+// of all writes since the file that it is called for was opened.
 func (c *checkpoints) openRoot(dir string) (err error) {
 	if c.root, err = os.Open(dir); err != nil {
 		return fmt.Errorf("store: open directory: %w", err)
@@ -276,8 +276,8 @@ func (s *Store) syncState() error {
 	return nil
 }
 
-// maintainLog makes a checkpoint if one is due, and rewrites segments with few live bytes. The
-// worker calls it.
+// maintainLog makes a checkpoint if one is due, and after it rewrites the oldest segments if the
+// log has few live bytes (rewriteSegments). watch calls it.
 func (s *Store) maintainLog() {
 	st := s.log.Stats()
 	bytes, age := s.checkpoints.since(st.Written)
@@ -299,8 +299,7 @@ func (s *Store) maintainLog() {
 }
 
 // restore makes Badger's figures and records equal to the log's, and deletes those that the log
-// does not have. Open calls it before anything is read, even on a full disk, so it writes only
-// what differs.
+// does not have. Open calls it, even on a full disk, so it writes only what differs.
 func (s *Store) restore() error {
 	want := map[string][]byte{}
 	for _, r := range s.log.Replicas() {

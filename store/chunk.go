@@ -17,7 +17,7 @@ import (
 // varint, then the first bytes. Chunk i ≥ 1 is stored under 'c' | key | i in 2 bytes.
 const (
 	chunkPrefix = 'c'
-	// chunkBytes is the length of the part of a value in one entry. It is below Badger's
+	// chunkBytes is the maximum length of the part of a value in one entry. It is below Badger's
 	// value threshold for every memtable size that Options allow.
 	chunkBytes  = 256 << 10
 	chunkedMeta = 0x01 // badger.Entry.UserMeta of a head

@@ -17,7 +17,7 @@ import (
 func (s *Snap) History(span mvcc.Span, below *mvcc.Cell) iter.Seq2[mvcc.CellWrite, error] {
 	o := spanWalk(mvcc.GroupHistory, span, true)
 	if below != nil {
-		// The keys of its entries are longer than this one, so they all follow it.
+		// The keys of below's entries are longer than seek and follow it, so a reverse walk omits them.
 		if seek := appendCell(nil, mvcc.GroupHistory, *below); bytes.Compare(seek, o.seek) < 0 {
 			o.seek = seek
 		}

@@ -11,10 +11,10 @@ import (
 )
 
 // A damaged table may contain rows of any tablet, so it is unknown what a store without it would
-// lack. Therefore the first damage makes the store fail permanently: reads and writes fail, on any
-// goroutine, and so does every later Open, because a compaction may have copied the damage and
-// deleted the table. The file DAMAGED records the damage. A node with a damaged store is replaced
-// like one that has lost its disk.
+// lack. Therefore the first damage makes the store fail permanently: reads and writes of the state
+// fail, on any goroutine, and so does every later Open, because a compaction may have copied the
+// damage and deleted the table. The file DAMAGED records the damage. A node with a damaged store is
+// replaced like one that has lost its disk.
 
 // damagedFile contains the name of the damaged file and the error of the check.
 const damagedFile = "DAMAGED"

@@ -19,9 +19,9 @@ import (
 )
 
 // Directory of a store: locking, identification, creation. VERSION identifies a store's
-// directory and its disk format. Open writes it last. Until then VERSION.new marks a store
-// whose creation did not finish: nothing in it was ever acknowledged, and the next Open
-// creates it again.
+// directory and its disk format. Open writes it as the last step of creating a store. Until then
+// VERSION.new marks a store whose creation did not finish: nothing in it was ever acknowledged, and
+// the next Open creates it again.
 const (
 	versionFile    = "VERSION"
 	newVersionFile = "VERSION.new"
@@ -113,7 +113,7 @@ func checkOurs(dir string) error {
 		switch e.Name() {
 		case versionFile, newVersionFile:
 			return nil
-		case lockFile, "lost+found": // a crash before VERSION.new; a file system's root
+		case lockFile, "lost+found": // left by a crash before VERSION.new; in a file system's root
 		default:
 			foreign = e.Name()
 		}
@@ -124,8 +124,8 @@ func checkOurs(dir string) error {
 	return nil
 }
 
-// checkLogDir returns ErrForeignLog if the directory contains a file that is not a log's.
-// Opening the log checks which store it belongs to.
+// checkLogDir returns ErrForeignLog if the directory contains files other than a log's, LOCK and
+// lost+found. Opening the log checks which store it belongs to.
 func checkLogDir(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {
@@ -188,8 +188,8 @@ func beginDir(o Options) (log [16]byte, err error) {
 	return log, syncDir(o.Dir)
 }
 
-// finishDir writes VERSION once the database and log of a new store are open. For an existing
-// store it does nothing.
+// finishDir writes VERSION once the database and log of a new store are open. It changes nothing
+// in an existing store.
 func finishDir(o Options) error {
 	if err := syncDir(filepath.Dir(filepath.Clean(o.logDir()))); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 var (
 	// ErrInUse reports that another Store, of this or another process, has the directory open.
 	ErrInUse = errors.New("store: directory is in use by another process: stop it, or choose another directory")
-	// ErrForeign reports that the directory contains files that are not a store's.
+	// ErrForeign reports that the directory contains files but no store.
 	ErrForeign = errors.New("store: directory is not empty and contains no store: choose an empty directory or a store's")
 	// ErrForeignLog reports that the log's directory contains another store's log, or other
 	// files.
@@ -39,7 +39,7 @@ var (
 	ErrDiskFull = errors.New("store: free disk space is below the watermark: free some, or grow the disk")
 	// ErrBatchTooLarge reports that one batch exceeds MaxBatchBytes or MaxBatchLen, or that one
 	// entry exceeds a Badger transaction. Permanent for this batch.
-	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
+	ErrBatchTooLarge = errors.New("store: batch is too large")
 	// ErrCompactionStuck reports that the store was closed while a compaction waits for files
 	// (ShortError), which never ends. Nothing is lost. Badger stays open until the process
 	// ends.
@@ -51,8 +51,9 @@ var (
 	ErrNoLog = errors.New("store: no Raft log of this tablet")
 )
 
-// DamagedError reports that a file of the store differs from the written data. It is both
-// ErrDamaged and ErrFailed: the store refuses all reads and writes, also after a reopening.
+// DamagedError reports that a file of the store differs from the written data, or that a compaction
+// lost rows. It is both ErrDamaged and ErrFailed: reads and writes of the state fail, and so does
+// every later Open.
 type DamagedError struct {
 	File string
 	Err  error

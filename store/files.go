@@ -36,7 +36,7 @@ const (
 // resource, because the consequences are the same.
 type ShortError struct {
 	What  Resource
-	Dir   string // on the file system that is short of Bytes or Inodes
+	Dir   string // on the file system short of Inodes; for Bytes always Options.Dir
 	Free  uint64
 	Least uint64 // the number that must be free
 	Limit uint64 // limit of the process, for Descriptors and Maps

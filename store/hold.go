@@ -8,14 +8,14 @@ import (
 )
 
 // A compaction reads tables, writes the remaining entries into new ones, with new checksums, and
-// deletes the old tables. Badger cannot compare the checksums before. So the tables are held by an
-// open iterator, which keeps their files, and those that a compaction has replaced are verified
+// deletes the old tables. It does not verify their checksums (tables.go). So the tables are held by
+// an open iterator, which keeps their files, and those that a compaction has replaced are verified
 // before they are released: their bytes are still in the page cache, and are those that were
 // copied. The check also covers missing entries (lost.go). If a table is damaged, or entries are
 // missing, the store fails permanently.
 //
-// The worker calls checkReplaced when a compaction has ended and every second; Reclaim, Compact
-// and VerifyRows call it too.
+// watch calls checkReplaced when a compaction has ended and every second; Open, Close, Reclaim,
+// Compact, Verify and VerifyRows call it too.
 // A table that was created and replaced between two calls is not verified, nor is one that
 // is replaced while the store closes.
 
@@ -80,7 +80,7 @@ func (d *database) checkReplaced() error {
 	defer d.holder.mu.Unlock()
 	old, now := d.holder.held, d.hold()
 	if now == nil {
-		return nil // the writer has failed, and Badger with it
+		return nil // Badger cannot be read; see unreadable
 	}
 	var damage error
 	if old != nil {

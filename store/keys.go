@@ -22,10 +22,10 @@ var ErrBadKey = errors.New("store: malformed key")
 //	N        group | table | class | esc(column) | esc(row)
 //	I        …                                              | start_ts
 //	tablet   'T' | tablet id
-//	others   'a' applied.go, 'c' chunk.go, 'i', 'n', 's', 'x' replica.go
+//	others   'a' applied.go, 'c' chunk.go, 'i', 'n', 's', 'x' replica.go, 0x00, 0xff reclaim.go
 //
 // Numbers are big-endian. esc(s) replaces 0x00 by 0x00 0xff and ends with 0x00 0x01, so that
-// keys sort like (row, class, column) as byte strings, and no key is a prefix of another
+// keys sort by these parts in order, each as a byte string, and no key is a prefix of another
 // cell's.
 const (
 	tabletPrefix = 'T'

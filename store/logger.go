@@ -19,8 +19,8 @@ type badgerLog struct {
 	gate   *gate
 }
 
-// badgerCounts are the number of finished compactions, and of waits of Badger's writer for a
-// compaction of over one second.
+// badgerCounts are the number of finished compactions, and the number of waits of over one second
+// of Badger's writer for a compaction.
 type badgerCounts struct {
 	compactions, stalls atomic.Uint64
 	compacted           chan struct{} // one token when a compaction has ended

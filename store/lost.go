@@ -13,14 +13,14 @@ import (
 // A compaction of Badger that cannot create one of its tables omits it, succeeds, and deletes the
 // tables that it has read (docs/adr/0056). The gate prevents attempts while files are short, but
 // the system can refuse a file for other reasons. Therefore, before the replaced tables are
-// released (hold.go), some of their keys are looked up in them and in their replacements. Both
-// must have the same entry at or after the key.
+// released (hold.go), some of their keys are looked up in the tables held and in the present ones.
+// Both must have the same entry at or after the key.
 //
 // An omitted table is the rest of the compaction after another table, or everything before the
-// first one, or else some megabytes. So the lookups are: the start of each replaced table, every
-// probeBytes of it, and what follows the end of each new one. The check can miss a table of less
-// than probeBytes that was the last of a part of a compaction, if another level has an entry
-// between the one before and the first of it.
+// first one, or else some megabytes. So the lookups are: the first and last key of each replaced
+// table, one key every probeBytes of it, and what follows the end of each new table. The check can
+// miss a table of less than probeBytes that was the last of a part of a compaction, if another
+// level has an entry between the preceding table and its first entry.
 
 // probeBytes is the distance between the keys looked up in a replaced table.
 const probeBytes = 128 << 10

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A memtable that is opened again after a crash must be as large as the one for which its log
+// A memtable that is opened again after a crash must be at least as large as when its log
 // file was written, because Badger replays the file into one arena and ends the process when
 // that is full. The size is therefore kept in the store's directory, and lowered only when no
 // log file of a larger memtable is left. Open does this before anything uses the database.

@@ -3,10 +3,10 @@ package store
 import "math/bits"
 
 // Sizes determine a store's memory, in bytes. Badger holds up to five memtables, each 30 % larger
-// than its size, and while it compacts also the tables that it writes: two compactions of up
-// to five parts, each of which builds one table, and together eight tables that are being written
-// to the disk. A table that is being built uses up to six times its size: an arena of twice its
-// size, and another twice as large as the first if values of several kilobytes leave gaps in it.
+// than its size, and while it compacts also the tables that it writes: each of two compactions
+// builds one table in each of up to five parts, and writes up to eight more to the disk. A table
+// that is being built uses up to six times its size: an arena of twice its size, and another
+// twice as large as the first if values of several kilobytes leave gaps in it.
 type Sizes struct {
 	MemTable int64 // size of a memtable
 	Table    int64 // size of a table below level 0

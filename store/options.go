@@ -17,7 +17,7 @@ import (
 // refused.
 const MinFreeFiles = 512
 
-// Defaults of Options, in bytes unless stated otherwise.
+// Defaults of Options, in bytes, and parameters of Badger.
 const (
 	// DefaultMemTableSize was measured as the cheapest of 16, 32 and 64 MiB. Small ones leave more
 	// tables to search and to compact; for a large one the kernel has to provide new memory every
@@ -37,7 +37,8 @@ const (
 
 	// Dead entries disappear when tables are compacted together, so compacting early keeps their
 	// number low. Level 0 is compacted when its size reaches Commit's reserve of disk space less
-	// one memtable, and at eight tables at the latest, because a lookup searches them one by one.
+	// one memtable, but at no fewer than two tables and no more than eight, because a lookup
+	// searches them one by one.
 	// With the defaults that is at three tables, 96 MiB. Writes stall at three times as many. A
 	// store below half a gigabyte has one level below level 0.
 	levelZeroLeast  = 2
@@ -51,7 +52,8 @@ const (
 	reserveDivisor = 4
 )
 
-// Options configure a Store. Only Dir is required; zero fields get the defaults.
+// Options configure a Store. Only Dir is required, unless InMemory is set; zero fields get the
+// defaults.
 type Options struct {
 	// Dir is the store's directory, which is created if missing. It contains VERSION, MEMTABLE,
 	// LOCK, Badger's directory and, without LogDir, the log's.
@@ -74,8 +76,9 @@ type Options struct {
 	// below a quarter of it. Defaults to 512 MiB.
 	MinFreeBytes uint64
 
-	// ReclaimInterval is the time between two passes of Reclaim, and the pause of writes after
-	// which one compacts. Defaults to 1 min. If it is negative there are no passes.
+	// ReclaimInterval is the time between two passes of Reclaim, which compact only if less than a
+	// memtable was written since the previous one. Defaults to 1 min. If it is negative there are
+	// no passes.
 	ReclaimInterval time.Duration
 
 	SyncDelay time.Duration // sleep after each sync, for benchmarks of slower disks
@@ -91,7 +94,7 @@ type Options struct {
 	table      int64        // size in bytes of a table below level 0
 	growth     int          // factor between the sizes of tables from level to level
 	beforeTxn  func() error // for tests: called before each Txn, which fails with its error
-	beforeSync func() error // for tests: called before each syncfs, which fails with its error
+	beforeSync func() error // for tests: called by each syncState, which fails with its error
 }
 
 func (o Options) withDefaults() Options {
@@ -107,7 +110,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// levelZeroTables returns the number of tables in level 0 that are compacted together.
+// levelZeroTables returns the number of tables at which level 0 is compacted.
 func (o Options) levelZeroTables() int {
 	bytes := int64(min(o.MinFreeBytes/reserveDivisor, 1<<40)) - o.MemTableSize
 	return int(min(max(bytes/o.MemTableSize, levelZeroLeast), levelZeroMost))

@@ -129,9 +129,10 @@ func (s *Store) remains(dice *rand.Rand) (*remains, error) {
 	return left, nil
 }
 
-// survivors returns a function that reports which versions survive: all up to durable, and of the
-// later ones none, those up to a random number, those of random Txns, or random single ones.
-// Badger may leave any of these, and replay has to lead to the same state.
+// survivors returns a function that reports which versions survive: all if dice is nil, otherwise
+// those up to durable, and of the later ones none, those up to a random number, those of random
+// Txns, or random single ones. Badger may leave any of these, and replay has to lead to the same
+// state.
 func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bool {
 	if dice == nil || visible <= durable {
 		return func(uint64) bool { return true }

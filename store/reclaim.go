@@ -15,13 +15,13 @@ import (
 // push it. While the store is written to that is soon enough. The space left when writes end is
 // reclaimed here, on a goroutine of its own (docs/adr/0005).
 
-// spaceInterval is the interval at which watch checks the free space and the log.
+// spaceInterval is the interval at which watch checks the free space, the tables and the log.
 const spaceInterval = time.Second
 
-// Reclaim compacts if the dead bytes exceed deadMemtables memtables and one part in
-// deadShare of the tables' bytes; if less than a memtable was written since the last pass,
-// because Badger's own compactors are stopped during a compaction; if the tables are no larger than
-// compactLimit, which is rewritten within a minute or two, because Close waits for it; and if the
+// Reclaim compacts only if the dead bytes reach deadMemtables memtables and one part in
+// deadShare of the tables' bytes; less than a memtable was written since the last pass,
+// because Badger's own compactors are stopped during a compaction; the tables are no larger than
+// compactLimit, which is rewritten within a minute or two, because Close waits for it; and the
 // new tables fit on the disk next to the old ones.
 const (
 	deadShare     = 3
@@ -79,9 +79,9 @@ func (s *Store) checkReplaced() error {
 }
 
 // Reclaim passes Badger the number below which no open Snap reads. If much has become dead and the
-// store is quiet, it compacts. There is no value log to collect (chunk.go). The background worker
-// calls it, so that the end of a long Snap takes effect without writes. It is safe for concurrent
-// use; Reclaim and Compact exclude each other.
+// store is quiet, it compacts. There is no value log to collect (chunk.go). work calls it, so
+// that the end of a long Snap takes effect without writes. It is safe for concurrent use; Reclaim
+// and Compact exclude each other.
 func (s *Store) Reclaim() {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -98,8 +98,8 @@ func (s *Store) Reclaim() {
 }
 
 // Compact frees the space of everything dead, at the cost of rewriting all tables. What open Snaps
-// can see stays, and so do up to a few memtables of it in level 0 while no other level has tables:
-// Badger merges level 0 with lower levels, or at its limit of tables.
+// can see stays, and so do up to a few memtables of dead data in level 0 while no other level has
+// tables: Badger merges level 0 with lower levels, or at its limit of tables.
 func (s *Store) Compact() error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()

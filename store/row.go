@@ -6,7 +6,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// rowGroups are the row-first groups in the order in which Row returns them.
+// rowGroups are the row-first groups that Row returns, in its order; M is not one of them.
 var rowGroups = [...]mvcc.Group{
 	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupLocked,
 	mvcc.GroupRollback,
@@ -19,8 +19,8 @@ const rowBytes = mvcc.HistoryBytes
 // Row returns the row's entries in W, H, D, L, K and R, in that order, and then those in N and I of
 // the given columns, which must be of this table: at most limit entries of each group, in N and I
 // of each column, and about rowBytes of values in total (see there), to bound the result for a hot
-// row. If only is given, it returns just those cells of the row, each with a limit of its own, so
-// that the width of the row does not matter.
+// row. If only is given, it returns of W to R just the entries of those cells of the row, each cell
+// with a limit of its own, so that the width of the row does not matter.
 func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []mvcc.ObservedColumn,
 	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	var out []mvcc.HistoryEntry

@@ -30,7 +30,7 @@ type Rows struct {
 }
 
 // rangedGroups are the groups that belong to rows, in the order of their keys. All data of
-// a tablet's rows is in one of them.
+// a tablet's rows is in one of them, or is a chunk of an entry in D or M (chunk.go).
 var rangedGroups = [...]mvcc.Group{
 	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLocked, mvcc.GroupLock, mvcc.GroupRaw,
 	mvcc.GroupNotify, mvcc.GroupRollback, mvcc.GroupWrite,
@@ -41,8 +41,7 @@ func (r *Rows) before(t mvcc.TableID, row string) bool {
 	return t < r.Table || (t == r.Table && row < r.Row)
 }
 
-// after reports whether the row lies at or after the range's end. A range without one has none
-// after it.
+// after reports whether the row lies at or after the range's end, if it has one.
 func (r *Rows) after(t mvcc.TableID, row string) bool {
 	return r.Bounded && (t > r.EndTable || (t == r.EndTable && row >= r.EndRow))
 }
@@ -126,7 +125,7 @@ func (c *Cursor) Delete(b *Batch) (n int, err error) {
 	return n, err
 }
 
-// Limits of one call of Delete, in keys and in bytes. They are well below those of a Txn.
+// Limits of one call of Delete, in keys and in bytes.
 const (
 	deletesPerCall = 4096
 	clearBytes     = 128 << 10

@@ -29,7 +29,9 @@ const (
 // verified records when the database's tables were last verified.
 type verified struct {
 	mu sync.Mutex
-	at map[uint64]time.Time // or first seen, if created since Open; nil before the first check
+	// at contains, by table id, when the table was last verified, or first seen if it was created
+	// since Open. It is nil before the first check.
+	at map[uint64]time.Time
 }
 
 // turn returns the next table to verify: the one verified longest ago, if that is at least
@@ -100,7 +102,8 @@ func (s *Store) scrubOne(now time.Time) time.Duration {
 	return scrubPause + time.Duration(t.OnDiskSize)*time.Second/scrubRate
 }
 
-// suspect makes the scrubber verify all tables soon, because a read found impossible data.
+// suspect makes the scrubber verify all tables, unless it did so within suspectAgain, because a
+// read found impossible data.
 func (d *database) suspect() {
 	select {
 	case d.suspicion <- struct{}{}:

@@ -5,7 +5,7 @@ import (
 )
 
 // sequence assigns the database's versions, which only the Writer requests. It also counts the open
-// Snaps at each number, because in managed mode Badger does not protect readers. pin is safe for
+// Snaps at each number, because in managed mode Badger does not protect readers. It is safe for
 // concurrent use.
 type sequence struct {
 	mu       sync.Mutex

@@ -1,7 +1,7 @@
 package store
 
 // Estimates of the distribution of a tablet's bytes over its rows, to choose a split row. A tablet
-// calls it in steps on a read worker, because it visits every key.
+// calls Weigh in steps on a read worker, because it visits every key.
 
 import (
 	"slices"
@@ -11,10 +11,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// weighedGroups contain nearly all bytes of a tablet, and sort by row.
+// weighedGroups contain nearly all bytes of a tablet, except of raw cells (M), and sort by row.
 var weighedGroups = [...]mvcc.Group{mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData}
 
-// Weighed reports whether the key is in one of those groups.
+// Weighed reports whether the key is in a group that Weigh counts: W, H or D.
 func Weighed(key []byte) bool {
 	return len(key) > 0 && slices.Contains(weighedGroups[:], mvcc.Group(key[0]))
 }

@@ -185,8 +185,8 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	return v, ok, err
 }
 
-// DataWithin returns the value of the cell with the start timestamp. Of a chunked value longer than
-// room bytes it returns only the length n and a nil v.
+// DataWithin returns the value of the cell with the start timestamp. Of a chunked value that takes
+// more than room bytes, its tag included, it returns only their number n and a nil v.
 func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp,
 	room int) (v []byte, n int, ok bool, err error) {
 	key := s.cellKey(mvcc.GroupData, c, start)

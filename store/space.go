@@ -12,9 +12,9 @@ import (
 )
 
 // diskSpace compares the free space of the store's file systems, and the other resources of
-// its files (files.go), with the watermarks. The background worker checks it every second
-// and the writer as it writes; the results are safe for concurrent use. Badger writes
-// through memory maps, so a full disk would kill the process.
+// its files (files.go), with the watermarks. watch calls look every second, and the writer as it
+// writes; the results are safe for concurrent use. Badger writes through memory maps, so a full
+// disk would kill the process.
 type diskSpace struct {
 	opts      Options
 	files     files

@@ -25,10 +25,10 @@ type Stats struct {
 
 	Log          raftlog.Stats
 	LogFreeBytes uint64 // free bytes of the log's file system
-	// Unchecked is the number of bytes appended to the log since the last checkpoint, which the
-	// next Open applies again. It is too low after a failed attempt at a checkpoint.
+	// Unchecked is the number of bytes appended to the log since the last checkpoint, which are
+	// applied again after a crash. It is too low after a failed attempt at a checkpoint.
 	Unchecked     uint64
-	CheckpointAge time.Duration // time since the last checkpoint; 0 if Unchecked is 0
+	CheckpointAge time.Duration // time since the last checkpoint or attempt; 0 if Unchecked is 0
 
 	Snaps     int    // open Snaps
 	DiskBytes uint64 // blocks allocated to the store's files

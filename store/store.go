@@ -33,7 +33,7 @@ type Store struct {
 	workers sync.WaitGroup
 
 	damage    *damage
-	suspicion chan struct{} // makes the scrubber verify everything now
+	suspicion chan struct{} // see suspect
 
 	reclaiming sync.Mutex // held while Reclaim or Compact works
 	replaced   sync.Mutex // held until damage of the tables that checkReplaced verifies is recorded

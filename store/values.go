@@ -13,8 +13,8 @@ import (
 // disk format that this build does not support.
 var ErrBadValue = errors.New("store: malformed value")
 
-// A value consists of a few varints followed by the user's bytes. The disk format in VERSION
-// covers all of them. No value is empty, so that a lost value is not mistaken for an empty one.
+// A value consists of a few bytes and numbers followed by the user's bytes. The disk format in
+// VERSION covers all values. None is empty, so that a lost value is not mistaken for an empty one.
 const (
 	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H, K and L
 	longBit  byte = 0x04 // the value is in D
@@ -23,7 +23,7 @@ const (
 	// It is also that of I's values, with originBit if they have origins.
 	plainTag byte = 0x01
 
-	replayBit byte = 0x01 // N's first byte
+	replayBit byte = 0x01 // in N's first byte
 	// originBit, in the first byte of N, L and I, means that the record has origins. Builds before
 	// version.Origins do not support it.
 	originBit byte = 0x08
@@ -379,7 +379,7 @@ func appendValue(dst []byte, m *mvcc.Mutation) []byte {
 	}
 }
 
-// valueBytes bounds the length of appendValue's result.
+// valueBytes bounds the length of appendValue's result, not counting a lock's secondaries.
 func valueBytes(m *mvcc.Mutation) int {
 	const fixed = 1 + 2*tsBytes + 3*binary.MaxVarintLen64
 	cell := func(c mvcc.Cell) int {

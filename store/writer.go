@@ -19,7 +19,7 @@ const (
 // Writer commits batches to the state. Its callers are the state actor, package join for the node's
 // own records, `percolator recover`, and Reclaim and Compact when they fill a memtable.
 //
-// A Badger Txn holds at most 15 % of a memtable, which is less than the limit of a Batch. So a
+// A Badger Txn holds at most 15 % of a memtable, which can be less than the limit of a Batch. So a
 // Commit writes its batches in as many Txns as they need, regardless of their boundaries. Each
 // batch is nevertheless atomic: for readers because the sequence makes none of the numbers
 // visible before the last Txn has committed, and after a crash because the batch's Raft entry is
@@ -52,8 +52,8 @@ type Writer struct {
 //
 // After ErrBatchTooLarge nothing was written. After ErrDiskFull the same batches may be committed
 // again, and must be if they change the log, which does not contain these changes yet. After any
-// other error the writer fails permanently with ErrFailed, because a later commit would make the
-// remains of this one visible.
+// other error but ErrClosed the writer fails permanently with ErrFailed, because a later commit
+// would make the remains of this one visible.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.committing.Lock()
 	defer w.committing.Unlock()
@@ -90,7 +90,8 @@ func (w *Writer) commitAdmitted(batches []*Batch) error {
 	return nil
 }
 
-// fail makes every later Commit return err, unless the writer failed before, and returns err.
+// fail makes every later Commit return err, wrapped in ErrFailed, unless the writer failed before.
+// It returns the error that they return.
 func (w *Writer) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
