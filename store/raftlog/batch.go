@@ -28,7 +28,8 @@ func (b *Batch) add(it item) {
 // Begin replaces the replica's log by an empty one that begins after a position up to which the
 // state is durable: that of a new replica, or of an installed snapshot. Begin also makes a
 // checkpoint there with the figures. It keeps an existing HardState and raises it to the
-// position, because votes must not be forgotten. The position must not decrease.
+// position, because votes must not be forgotten. The position must not be before the replica's
+// checkpoint.
 func (b *Batch) Begin(replica uint64, at Position, figures []byte) {
 	b.add(item{kind: itemBegin, replica: replica, at: at, note: figures})
 }
@@ -54,11 +55,11 @@ func (b *Batch) Truncate(replica, index uint64) {
 	b.add(item{kind: itemTruncate, replica: replica, at: Position{Index: index}})
 }
 
-// Checkpoint records that the replica's state is durable up to index: a crash replays the entries
-// after it. figures are the parts of the state that decide how entries are applied, such as a
-// tablet's descriptor and size, as of index. A replay must begin with them, because the state on
-// disk may be ahead. Checkpoint also raises the commit index to index, since applied entries are
-// committed.
+// Checkpoint records that the replica's state is durable up to index: after a crash only later
+// entries are replayed. figures are the parts of the state that decide how entries are applied,
+// such as a tablet's descriptor and size, as of index. A replay must begin with them, because the
+// state on disk may be ahead. Checkpoint also raises the commit index to index, since applied
+// entries are committed.
 func (b *Batch) Checkpoint(replica, index uint64, figures []byte) {
 	b.add(item{kind: itemCheckpoint, replica: replica, at: Position{Index: index}, note: figures})
 }

@@ -27,8 +27,8 @@
 //     detected before anything is written (ErrDiskFull) and does no lasting harm: the space of a
 //     segment is allocated before its first entry, with a reserve for batches that free space.
 //  6. A log is contiguous, never commits entries that it does not contain, votes once per term,
-//     never overwrites committed entries, and keeps entries that no checkpoint covers. Append
-//     refuses a Batch that would violate this (ErrInvalid).
+//     never overwrites committed entries, and keeps entries that no checkpoint covers until a Begin
+//     or Destroy. Append refuses a Batch that would violate this (ErrInvalid).
 //  7. Reads never return damaged data: each entry has its own checksum, which every read from
 //     disk verifies.
 //
@@ -41,6 +41,6 @@
 // # Limits
 //
 // A batch has at most MaxBatchBytes. In memory the log holds Options.CacheBytes of entries and 32
-// bytes for each live entry. On disk it has the segments with live entries and Options.Spares
-// more. Rewrite frees a segment with few live entries.
+// bytes for each live entry. On disk it has all segments from the oldest with live entries on, and
+// Options.Spares more. Rewrite frees the oldest segment.
 package raftlog

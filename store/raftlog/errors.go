@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of Open. All but ErrDiskFull are permanent.
+// Permanent errors of Open, which may also return ErrDiskFull.
 var (
 	// ErrNoLog reports that the directory contains no log, and Options.Create is not set.
 	ErrNoLog = errors.New("raftlog: directory contains no log")

@@ -10,7 +10,7 @@ import (
 // Format of a log: a sequence of segments, each a file. A segment is a header followed by frames,
 // each at a multiple of alignment; numbers are little-endian, CRCs are Castagnoli's.
 //
-//	header  magic (8 bytes), log id (16), sequence (8), end of the previous segment (8), CRC of these
+//	header  magic (8 bytes), log id (16), sequence (8), end of the previous segment (8), CRC (8)
 //	frame   payload's length (4), number in its segment (4), payload's CRC (4), head's CRC (4),
 //	        payload
 //
@@ -30,7 +30,7 @@ const (
 	alignment   = 8
 )
 
-// MaxBatchBytes limits the size of a batch: its entries' data and a few bytes for each.
+// MaxBatchBytes limits Batch.Size: the bytes of entries, figures and notes, and 85 for each change.
 const MaxBatchBytes = 256 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -27,7 +27,7 @@ type file interface {
 	io.WriterAt
 	close() error
 	size() (int64, error)
-	// reserve sets the file's size and allocates its blocks, so that a write within it cannot
+	// reserve extends the file to size and allocates its blocks, so that a write within it cannot
 	// fail for want of space. It fails with unix.ENOSPC or unix.EDQUOT if there is too little.
 	reserve(size int64) error
 	truncate(size int64) error

@@ -1,7 +1,7 @@
 package raftlog
 
-// Encoding of the items of frames. Pure functions: Log.write encodes items; replay and reads
-// from disk decode them.
+// Encoding of the items of frames. Pure functions: Log.write and Log.begin encode items; replay
+// and reads from disk decode them.
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ const (
 // Position is a position in a Raft log.
 type Position struct{ Index, Term uint64 }
 
-// item is one change to one replica. Which fields are used depends on the kind.
+// item is one change to one replica or note. Which fields are used depends on the kind.
 type item struct {
 	kind    byte
 	replica uint64
@@ -81,7 +81,7 @@ func appendBytes[T []byte | string](b []byte, data T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(data))), data...)
 }
 
-// size returns an upper bound of the bytes that append adds.
+// size returns an upper bound of the bytes that append adds for an item of a Batch.
 func (it *item) size() int64 {
 	const fixed = 1 + 8*binary.MaxVarintLen64 + itemSumBytes
 	if it.entry != nil {

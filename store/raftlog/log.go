@@ -1,7 +1,7 @@
 package raftlog
 
 // Log: opening, appending and closing. writing serializes Append, Rewrite and Close. Readers and
-// Stats read-lock mu, which Append acquires only after its sync.
+// Stats read-lock mu, which Append never holds during I/O.
 
 import (
 	"cmp"
@@ -60,8 +60,9 @@ type Options struct {
 	SyncDelay time.Duration // sleep after each sync, for benchmarks of slower disks
 
 	// Room returns an error that wraps ErrDiskFull if the log may not create a file of so many
-	// bytes. Nil means only the file system limits the log. After such an error, Open and batches
-	// without entries get a smaller file, for which Room is not called.
+	// bytes. Nil means only the file system limits the log. After such an error, Open, and a batch
+	// without entries for which the last segment has no space, get a smaller file, for which Room is
+	// not called.
 	Room func(bytes int64) error
 
 	fs fileSystem // for tests
@@ -162,8 +163,8 @@ func (l *Log) open() error {
 
 // Append makes the batch durable and then visible, with one write and one sync. After ErrInvalid,
 // ErrBatchTooLarge and ErrDiskFull nothing was written and nothing has changed. After any other
-// error the log fails permanently with ErrFailed, and only reopening it shows whether the batch is
-// on disk.
+// error but ErrClosed the log fails permanently with ErrFailed, and only reopening it shows whether
+// the batch is on disk.
 //
 // The caller adds changes that need no sync of their own, such as a HardState in which only the
 // commit index changed, to a later batch: every write is synced before the next one.
@@ -269,7 +270,8 @@ func (l *Log) sync(s *segment) error {
 }
 
 // Close writes a last, empty frame, so that Open can distinguish damage to an earlier frame from
-// an unfinished write, and closes the files. No reader may be active.
+// an unfinished write, and closes the files. It omits the frame if the log has failed or the last
+// segment is full. No reader may be active.
 func (l *Log) Close() error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -306,10 +308,10 @@ type State struct {
 	Replica    uint64
 	Term, Vote uint64
 	Commit     uint64
-	Truncated  Position // position of the last removed entry
+	Truncated  Position // the log begins after it
 	Checkpoint uint64   // the state is durable up to this index; a replay begins after it
 	Figures    string   // figures of the last Checkpoint or Begin
-	Last       uint64   // index of the last entry
+	Last       uint64   // index of the last entry, or Truncated.Index if there is none
 }
 
 // Replicas returns the states of all replicas by id.

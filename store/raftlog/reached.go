@@ -6,7 +6,8 @@ package raftlog
 // none. The number is stored under writing.
 
 // Reached returns the position of the last synced frame with entries, a HardState, a note, or the
-// begin or end of a replica. Everything acknowledged from this log is in that frame or before it.
+// begin or end of a replica, or after Open, if that is in a freed segment, of the oldest segment's
+// first frame. Everything acknowledged from this log is in the returned frame or before it.
 func (l *Log) Reached() uint64 { return l.reached.Load() }
 
 // framePosition returns the position of a frame: the segment's sequence in the upper 32 bits, the

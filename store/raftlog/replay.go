@@ -209,8 +209,8 @@ func readable(b []byte, seed uint32, at int64) (f frame, ok bool) {
 	return f, f.matches(b[at+frameHead:][:f.length], seed)
 }
 
-// findFrame searches for a valid frame after an offset without one. If it finds one, the data at
-// that offset was synced, and is damaged.
+// findFrame searches for a frame with a valid head after at, where no frame could be read. If it
+// finds one, the data at `at` was synced, and is damaged.
 func findFrame(b []byte, seed, number uint32, at int64) (offset int64, found bool) {
 	for o := at + alignment; o+frameHead <= int64(len(b)); o += alignment {
 		length, n := binary.LittleEndian.Uint32(b[o:]), binary.LittleEndian.Uint32(b[o+4:])
@@ -253,7 +253,7 @@ func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
 }
 
 var (
-	errState = errors.New("the state of a replica differs from that of the earlier segments")
+	errState = errors.New("it differs from that of the earlier segments")
 	errKind  = errors.New("an item of a kind that a segment's first frame must not contain")
 )
 

@@ -23,8 +23,8 @@ type Replica struct {
 
 var _ raft.Storage = (*Replica)(nil)
 
-// Replica returns the log of the replica. Its methods return ErrNoReplica before the replica's
-// Begin and after its Destroy.
+// Replica returns the log of the replica. Its methods except Snapshot return ErrNoReplica before
+// the replica's Begin and after its Destroy.
 func (l *Log) Replica(id uint64) *Replica {
 	return &Replica{log: l, id: id, conf: new(raftpb.ConfState)}
 }

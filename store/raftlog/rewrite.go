@@ -35,7 +35,7 @@ func (l *Log) Stats() Stats {
 	return st
 }
 
-// rewriteBytes limits the size of Rewrite's batches.
+// rewriteBytes is the size at which Rewrite ends a batch; its last entry may exceed it.
 const rewriteBytes = 1 << 20
 
 // Rewrite frees the oldest segment by writing its live entries again, at the end of the log. It

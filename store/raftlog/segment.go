@@ -23,7 +23,7 @@ const (
 // journal.
 const aheadBytes = 512 << 10
 
-var zeros [aheadBytes]byte // never written
+var zeros [aheadBytes]byte // never changed
 
 // segment is one file of the log. Append, Rewrite, Open and Close write only to the last one.
 type segment struct {

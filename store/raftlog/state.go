@@ -120,7 +120,7 @@ func (h *head) change(it *item) (*head, error) {
 
 // slot is the location of an entry.
 type slot struct {
-	segment *segment // nil during replay if the segment has been freed
+	segment *segment // nil during replay until the entry is read
 	term    uint64
 	entry   *raftpb.Entry // nil: not in memory
 	offset  uint32        // offset of the item in the segment
