@@ -3,8 +3,8 @@ package mvcc
 import "fmt"
 
 // Asynchronous commits (docs/adr/0062). The locks of such a transaction have a MinCommitTS each,
-// which the tablet's leader obtained from the oracle after it had reserved the cells, and that of the
-// primary names all other cells. The transaction is committed, at the greatest MinCommitTS, once all
+// which the tablet's leader obtained from the oracle after it had reserved the cells. The primary's
+// lock names all other cells. The transaction is committed, at the greatest MinCommitTS, once all
 // of these locks exist; no record decides it. So nothing may remove one of these locks unless it is
 // known that another one can never exist:
 //
@@ -16,7 +16,7 @@ import "fmt"
 // The MinCommitTS of a lock never changes, so that everyone computes the same commit timestamp.
 
 // MaxAsyncCells is the maximum number of cells of an asynchronous commit, and MaxAsyncBytes that of
-// the bytes of their addresses: the primary's lock names all others.
+// the bytes of rows and columns of all but the primary, which the primary's lock names.
 const (
 	MaxAsyncCells = 256
 	MaxAsyncBytes = 16 << 10

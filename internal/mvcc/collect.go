@@ -14,7 +14,7 @@ type CollectView interface {
 	View
 	// HistoryOf iterates over the records in H of the cells, which are in descending order: of each
 	// cell the records with commit_ts ≥ TS, oldest first, up to and including the first above upTo.
-	// Deletions in flight are omitted; so may be records in flight.
+	// Records whose deletion is in flight are omitted; so may be records in flight.
 	HistoryOf(cells []CellAt, upTo Timestamp) iter.Seq2[CellWrite, error]
 	Observers
 }
@@ -235,7 +235,8 @@ func (s *collecting) newest(c Cell) error {
 }
 
 // free reports whether the cell's newest record, w, may be deleted: it is at or below the
-// safepoint, H has no record below it, and the cell has no lock and no notification.
+// safepoint, H has no record of the cell that this step does not delete, and the cell has no lock
+// and, unless its table is dropped, no notification.
 func (s *collecting) free(c Cell, w *Write) (bool, error) {
 	if w.CommitTS > s.safepoint {
 		return false, nil
@@ -340,8 +341,8 @@ func (s *collecting) locked(c Cell) error {
 	return nil
 }
 
-// rollback deletes a rollback record below the safepoint. One at the safepoint stays: its
-// transaction's prewrite is not yet refused by the bound.
+// rollback deletes a rollback record below the safepoint. One at the safepoint stays: the bound may
+// not refuse its transaction's prewrite yet.
 func (s *collecting) rollback(c Cell, start Timestamp) error {
 	s.Looked++
 	if start >= s.safepoint {

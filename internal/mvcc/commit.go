@@ -13,7 +13,8 @@ package mvcc
 //     record, and not below the safepoint.
 //   - StatusUnknown: the same, below the safepoint.
 //   - StatusCommitTSTooLow: ask the oracle for a later one.
-//   - StatusLocked: a one-phase commit with this start timestamp is in flight on the cell.
+//   - StatusLocked: the cell is reserved by this transaction: its one-phase commit, or the prewrite
+//     of its asynchronous commit, is in flight.
 func Commit(v View, r CommitRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
@@ -107,8 +108,7 @@ func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write,
 	return Result{}, e.write(v, c, &space[0], previous, lock.Origin)
 }
 
-// commitIntent turns a weak intent into a notification. One that is gone has become a
-// notification before.
+// commitIntent turns a weak intent into a notification. One that is gone was resolved before.
 func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
 	intent, there, err := v.Intent(c, start)
 	if err != nil || !there {
@@ -124,7 +124,7 @@ func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
 // Reservations are never touched. A lock whose MinCommitTS is above CommitTS is rolled back: the
 // decision did not count it, so no correct client has written it.
 //
-//   - StatusOK: nothing of the transaction is left on the cells.
+//   - StatusOK: no lock or intent of the transaction is left on the cells, except reservations.
 //   - StatusCommitTSTooLow: the decision cannot be this transaction's; no effects.
 func ResolveLock(v View, r ResolveLockRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {

@@ -15,7 +15,8 @@
 //  1. Snapshot (§2, Figure 3; Figure 6 lines 8 to 24). A read at R returns the newest
 //     write record with commit_ts ≤ R. A lock with start_ts ≤ R on the cell is returned
 //     instead of an answer, unless it cannot change what is visible at R: a lock without
-//     a write (13), or a reservation with a known commit_ts > R. [Get, Scan]
+//     a write (13), a reservation with a known commit_ts > R, or a lock of an asynchronous
+//     commit with MinCommitTS > R. [Get, Scan]
 //
 //  2. No lost update (Figure 6 lines 31 to 34). Prewrite at S looks for its own record
 //     first; then it refuses if a write record has commit_ts ≥ S, or if any other
@@ -29,8 +30,9 @@
 //     together (async.go): nothing rolls one back unless another one can never exist. [Rollback,
 //     CheckTxnStatus]
 //
-//  4. A rollback leaves a record under a key of its own, also when there was no lock, and
-//     prewrite and commit refuse on it. [Rollback, CheckTxnStatus, ResolveLock]
+//  4. A rollback leaves a record under a key of its own, and prewrite and commit refuse on it.
+//     Rollback and CheckTxnStatus leave it also when there was no lock, ResolveLock does not.
+//     [Rollback, CheckTxnStatus, ResolveLock]
 //
 //  5. Idempotence. Every operation may come twice or late. A transaction's own lock or
 //     record is success, with the recorded commit_ts; nothing gets a second one. [all]
@@ -82,10 +84,10 @@
 // # Lookups
 //
 // Evaluation is the leader's critical path. Locks are in memory; on disk, a cell costs:
-// Get one lookup (W), two if the value is long or the read is below the newest record;
-// Prewrite three (W, K, R), of which a leader almost always saves itself the last two, and H
-// only if a newer record began after S; Commit one (W), and N if the column is observed;
-// Rollback of a lock none. A test holds every operation to its number.
+// Get one lookup (W), one more if the value is long, and one more if the read is below the newest
+// record; Prewrite three (W, K, R), of which a leader almost always saves itself the last two, and
+// H only if a newer record began after S; Commit one (W), and N if the column is observed; Rollback
+// of a lock none. A test holds every operation to its number.
 //
 // # Errors
 //

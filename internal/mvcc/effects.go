@@ -108,7 +108,7 @@ func (e *effects) notify(v View, c Cell, ts, origin Timestamp) error {
 	return nil
 }
 
-// rollback erases transaction start's lock on the cell, with its value, and leaves the record.
+// rollback erases the lock on the cell, with its value, and leaves a rollback record.
 func (e *effects) rollback(c Cell, lock *Lock) {
 	e.unlock(c)
 	if lock.Long {

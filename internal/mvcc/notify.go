@@ -91,8 +91,8 @@ func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	return e.cleared(e.leftTS), e.list, nil
 }
 
-// foreign reports whether the notify cell is another observer's than the named one's: of a process
-// that has missed that its observer was retired, and that its entries are those of a later one.
+// foreign reports whether the notify cell is known to be another observer's than the named one's. A
+// request of a process that has missed that its observer was retired may name such a cell.
 func foreign(v View, c Cell, observer string) bool {
 	if observer == "" {
 		return false
@@ -140,8 +140,8 @@ func (e *effects) leave(c Cell, ts Timestamp) {
 	e.left, e.leftTS = append(e.left, c), max(e.leftTS, ts)
 }
 
-// end records the end of a run whose notification is cleared, if it is known. The cells of a batch
-// share one.
+// end records the end of a run, unless its origin or end is 0. The cells of a batch share one
+// record.
 func (e *effects) end(table TableID, origin, end Timestamp) {
 	if origin == 0 || end == 0 {
 		return
@@ -191,8 +191,9 @@ func (e *effects) acknowledge(v View) error {
 }
 
 // FailNotify records a failed run of the change at TS. It does not change an entry that has been
-// renewed or cleared since. A late duplicate has no effect: Attempts never decreases, and a parked
-// entry stays parked, except that Attempts 0 resets both. The status is always StatusOK.
+// renewed or cleared since, or is another observer's. A late duplicate has no effect: Attempts
+// never decreases, and a parked entry stays parked unless Attempts increases, except that Attempts
+// 0 resets both. The status is always StatusOK.
 func FailNotify(v View, r FailNotifyRequest) (Result, []Mutation, error) {
 	n, there, err := v.Notification(r.Cell)
 	if err != nil || !there || n.TS != r.TS || foreign(v, r.Cell, r.Observer) {

@@ -7,8 +7,8 @@ import "fmt"
 // commit timestamp, and calls OnePhaseCommit.
 //
 //   - StatusOK: go ahead.
-//   - StatusLocked: Locks names all encountered locks. A lock with a Token and this
-//     start timestamp is an earlier copy of this very request in flight: join it.
+//   - StatusLocked: Locks names all locks of others, or only one with a Token and this start
+//     timestamp: that is an earlier copy of this very request in flight: join it.
 //   - StatusCommitted: an earlier copy is done. StatusConflict, StatusRolledBack,
 //     StatusNotifyOnly: permanent.
 //   - StatusTooOld: below the bound, and surely not committed. StatusUnknown: below the
@@ -128,7 +128,7 @@ func onePhaseWrite(v View, r *OnePhaseRequest, w *CellWriteRequest, commitTS Tim
 	inline int, space []Write, e *effects) (Result, error) {
 	start := r.StartTS
 	if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(start) {
-		return Result{}, fmt.Errorf("%w: one-phase commit without its reservation", ErrInvalid)
+		return Result{}, fmt.Errorf("%w: one-phase commit of a cell that has another lock", ErrInvalid)
 	}
 	if w.Kind == KindLock {
 		space[0] = Write{CommitTS: commitTS, StartTS: start, Kind: KindLock}

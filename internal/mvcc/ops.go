@@ -36,10 +36,10 @@ const (
 	StatusCommitted
 	// StatusLive is the answer of CheckTxnStatus if the primary lock exists and has not
 	// expired, or is part of an asynchronous commit, or may still arrive. Locks[0] is the lock if it
-	// exists. It is that of Rollback if all cells have locks of an asynchronous commit.
+	// exists. It is also the answer of Rollback if all cells have locks of an asynchronous commit.
 	StatusLive
-	// StatusNotFound means that Commit or Heartbeat found neither lock nor record, and that
-	// start_ts is not below the safepoint. It is no rollback.
+	// StatusNotFound means that Commit, Heartbeat or a Rollback with Ask found neither lock nor
+	// record, and that start_ts is not below the safepoint. It is no rollback.
 	StatusNotFound
 	// StatusUnknown means that there is neither lock nor record and that start_ts is below the
 	// safepoint: a record may have been collected, so nothing may be inferred.
@@ -47,11 +47,11 @@ const (
 	// StatusTooOld means that start_ts or the read timestamp is below the bound.
 	// Permanent.
 	StatusTooOld
-	// StatusNotifyOnly means that a weak column was written, or a column that is not weak was
-	// notified. Permanent.
+	// StatusNotifyOnly means that a weak column was written, that a column that is not weak was
+	// notified, or that a replay named a cell that is no observer's notify cell. Permanent.
 	StatusNotifyOnly
 	// StatusCommitTSTooLow means that commit_ts is not above both start_ts and the newest
-	// record's commit_ts. Request a later one.
+	// record's commit_ts, or is below a lock's MinCommitTS. Request a later one.
 	StatusCommitTSTooLow
 	// StatusMismatch means that a raw condition did not hold, or that Restore found a lock or
 	// another record.
@@ -63,7 +63,7 @@ type Result struct {
 	Status     Status
 	CommitTS   Timestamp  // Committed, OK of commit-like operations, Conflict (the newer record's)
 	Locks      []LockInfo // Locked, Live
-	ConflictAt Cell       // Conflict, NotifyOnly: the cell
+	ConflictAt Cell       // Conflict, NotifyOnly, Mismatch: the cell
 	// Ended are the runs of observers for which the operation has cleared notifications, found
 	// them gone, or left them. Left are the cells of notifications that were left because they are
 	// newer, or have an older origin, than the run. LeftTS is the latest timestamp of these
@@ -131,7 +131,7 @@ type RollbackRequest struct {
 	StartTS Timestamp
 	Cells   []Cell
 	Intents []Cell
-	Ask     bool // has no effects, and reports StatusNotFound for a cell without lock and record
+	Ask     bool // has no effects if there are Cells, and reports StatusNotFound; see Rollback
 }
 
 // CheckTxnStatusRequest requests the decision at the primary.
@@ -232,8 +232,8 @@ type ReadResult struct {
 	Origin   Timestamp // of the cell's notification, if that was asked for and there is one
 }
 
-// ScanRequest reads cells of a span at R. Columns empty means all data columns. Acks adds
-// hidden ack columns.
+// ScanRequest reads cells of a span at the timestamp At. Columns empty means all data columns. Acks
+// adds hidden ack columns.
 type ScanRequest struct {
 	Span     Span
 	At       Timestamp
@@ -267,9 +267,9 @@ type ReadCell struct {
 	Deleted  bool
 }
 
-// ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what
-// stopped the scan: resolve it and resume after the last cell. Done means that the span
-// (or MaxRows) is exhausted; else resume after Last or, if LastTS is not 0, in Last after that record.
+// ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what stopped the
+// scan: resolve it and resume after Last. Done means that the span (or MaxRows) is exhausted; else
+// resume after Last or, if LastTS is not 0, in Last after that record.
 type ScanResult struct {
 	Status Status
 	Cells  []ReadCell
@@ -282,8 +282,8 @@ type ScanResult struct {
 
 // Bounds of what is shown of a row at once.
 const (
-	// MaxHistory is the maximum number of entries of one group in an answer; one more entry means
-	// that there are more.
+	// MaxHistory is the maximum number of entries shown of one group. An answer may contain one
+	// more, which means that there are more.
 	MaxHistory = 4096
 	// HistoryBytes is the maximum number of bytes of values shown, apart from each group's first.
 	HistoryBytes = 4 << 20

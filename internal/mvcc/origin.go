@@ -10,8 +10,8 @@ import "cmp"
 
 // Origins are the origins of the changes that a notification stands for, in two halves: a run must
 // be able to remove the least one of those it has seen, else a cell that changes all the time would
-// keep it for ever. The first half accepts no more changes, so that the next run has seen all of
-// it; then the other half becomes the first.
+// keep it for ever. The first half accepts no changes after Until, so that the next run has seen
+// all of it; then the other half becomes the first.
 type Origins struct {
 	First Timestamp // the least of the changes up to Until; 0: the notification's TS
 	Until Timestamp // 0: the notification's TS, there is one half only

@@ -13,6 +13,7 @@ import "fmt"
 //     0) included.
 //   - StatusConflict, StatusNotifyOnly: see ConflictAt. StatusTooOld: start_ts is below the bound.
 //   - StatusCommitted, StatusRolledBack: the message is a late copy; the transaction is decided.
+//   - StatusCommitTSTooLow: MinCommitTS is not above start_ts.
 //
 // A prewrite of an asynchronous commit fails with ErrInvalid if the transaction has locked some of its
 // cells, and others not: the tablet reserves all of them, which would replace the locks.

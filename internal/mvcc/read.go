@@ -28,8 +28,8 @@ func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 	return readAt(v, c, newest, at)
 }
 
-// readAt returns the version visible at a timestamp of a cell with the given newest record and no
-// lock at or below that timestamp.
+// readAt returns the version visible at a timestamp of a cell with the given newest record. It does
+// not look at the cell's lock.
 func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	w, ok, err := visible(v, c, newest, at)
 	if err != nil || !ok {
@@ -77,8 +77,7 @@ func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 }
 
 // blocks reports whether a read at the timestamp must wait for the lock (Figure 6 line
-// 12). A one-phase commit's reservation does not block it once its commit timestamp is
-// known and above the read's.
+// 12). A reservation does not block it once its CommitTS is known and above the read's.
 func (l *Lock) blocks(at Timestamp) bool {
 	// Whatever becomes of a lock without a write, readers see no difference.
 	// An asynchronous commit commits at its MinCommitTS or later.

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Compare orders cells as the store does: table, row, class, column, all bytewise.
+// Compare orders cells by table, row, class and column, all bytewise, as the store does in all
+// groups but N and I.
 func (c Cell) Compare(d Cell) int {
 	if n := cmp.Compare(c.Table, d.Table); n != 0 {
 		return n
@@ -146,8 +147,7 @@ func met(c Cell, l Lock) LockInfo {
 	return LockInfo{Cell: c, Lock: l}
 }
 
-// reserved reports whether the lock is the reservation of transaction start's one-phase
-// commit in flight.
+// reserved reports whether the lock is a reservation of transaction start.
 func (l *Lock) reserved(start Timestamp) bool { return l.Token != 0 && l.StartTS == start }
 
 // heldBy reports whether the lock was prewritten by transaction start.

@@ -2,19 +2,20 @@ package mvcc
 
 import "fmt"
 
-// Rollback ends the transaction at the cells and intents and leaves a record at each,
-// also where it has none: its later messages are refused. One request is all or nothing. With the
+// Rollback ends the transaction at the cells and intents and leaves a record at each, also where
+// it has no lock or intent: its later messages are refused. One request is all or nothing. With the
 // primary among the cells it is also how a coordinator settles an unknown outcome.
 //
 //   - StatusOK: rolled back, from now or before.
 //   - StatusCommitted: one of the cells is committed, at CommitTS. No effects.
-//   - StatusLocked: a one-phase commit of the transaction is in flight; it is not decided
-//     yet. No effects.
+//   - StatusLocked: a one-phase commit of the transaction, or the prewrite of its asynchronous
+//     commit, is in flight; it is not decided yet. No effects.
 //   - StatusUnknown: a cell has neither lock nor record, below the safepoint. No
 //     effects.
 //   - StatusLive: all of the cells have locks of an asynchronous commit, of which MinCommitTS is the
 //     greatest: the other cells decide. No effects.
-//   - StatusNotFound, of a request that asks: a cell has neither lock nor record.
+//   - StatusRolledBack, of a request that asks: a cell has a rollback record, or a lock of another
+//     kind of commit. Otherwise StatusNotFound: a cell has neither lock nor record.
 func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
@@ -43,7 +44,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 			e.rolledBack(c, r.StartTS)
 			missing = true
 		case StatusRolledBack:
-			// An earlier copy of this request has left the record.
+			// An earlier rollback has left the record.
 			over = true
 		default:
 			return res, nil, nil
@@ -91,7 +92,8 @@ func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
 //     is there, from now or before.
 //   - StatusLive: Locks[0] is the primary lock if it is there; else the primary may still
 //     arrive. Wait. If the lock is part of an asynchronous commit, its Secondaries decide.
-//   - StatusLocked: the primary is reserved by the transaction's one-phase commit in flight.
+//   - StatusLocked: the primary is reserved by the transaction's one-phase commit in flight, or by
+//     the prewrite of its asynchronous commit.
 //   - StatusUnknown: below the safepoint nothing is inferred and nothing written.
 func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
@@ -115,7 +117,7 @@ func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error)
 	return Result{Status: StatusRolledBack}, e.list, nil
 }
 
-// checkPrimaryLock decides by the primary's lock: while it exists, nothing else counts.
+// checkPrimaryLock decides by the primary's lock: while it exists, no record counts.
 func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation, error) {
 	if lock.Token != 0 {
 		return Result{Status: StatusLocked, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil

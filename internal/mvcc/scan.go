@@ -75,7 +75,7 @@ func (r *ScanRequest) order(a, b Cell) int {
 	return a.Compare(b)
 }
 
-// beyondResume reports whether the cell comes after Resume.
+// beyondResume reports whether the cell comes after Resume, or is Resume and not done (ResumeTS).
 func (r *ScanRequest) beyondResume(c Cell) bool {
 	if r.Resume == nil {
 		return true

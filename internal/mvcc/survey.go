@@ -64,7 +64,7 @@ type survey struct {
 	view    SurveyView
 	list    []Garbage
 	entries int
-	finds   int // how many may still be found
+	finds   int // maximum length of list
 	left    int // how many entries may still be looked at
 }
 

@@ -67,7 +67,7 @@ func TimerOf(c Cell, value []byte) (t Timer, ok bool) {
 		return t, false
 	}
 	t.Due, t.After = int64(binary.BigEndian.Uint64([]byte(c.Row[dueAt:tableAt]))), int64(after)
-	// A cell that a client has written itself is a timer only if it equals what Write returns.
+	// A cell that a client has written itself is a timer only if it is the cell that Write returns.
 	written, _ := t.Write()
 	return t, written == c
 }

@@ -61,7 +61,7 @@ const (
 
 // Write is a write record (§2.2, Figure 5 c:write): this cell changed at CommitTS, by the
 // transaction that started at StartTS. A put's value is inline, or, when Long, in D at
-// StartTS.
+// StartTS. In K it is a committed lock without a write, which changed nothing.
 type Write struct {
 	CommitTS Timestamp
 	StartTS  Timestamp
@@ -76,7 +76,8 @@ type Worker struct {
 	Incarnation uint64
 }
 
-// Lock is a prewritten, undecided write of one cell (§2.2, Figure 5 c:lock).
+// Lock is a prewritten, undecided write of one cell (§2.2, Figure 5 c:lock), or a reservation
+// (Token).
 type Lock struct {
 	StartTS Timestamp
 	Primary Cell
@@ -90,9 +91,10 @@ type Lock struct {
 	// 0: of any other commit. Secondaries, of its primary's lock, are its other cells.
 	MinCommitTS Timestamp
 	Secondaries []Cell
-	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in the
-	// leader's memory only, is never encoded, and is released by the tablet alone: nothing may
-	// resolve it, and readers and writers wait for it in the tablet.
+	// Token is not zero for a reservation: of a one-phase commit, or of the prewrite of an
+	// asynchronous commit. Such a lock lives in the leader's memory only, is never encoded, and is
+	// released by the tablet alone: nothing may resolve it, and readers and writers wait for it in
+	// the tablet.
 	Token uint64
 	// Above, of locks in a leader's memory, is a timestamp below which the transaction certainly does not
 	// commit: one that the leader knew when it evaluated the prewrite, before the client requested its
@@ -147,7 +149,7 @@ const (
 )
 
 // Mutation is one effect of an evaluated operation: put or delete one entry of one group.
-// Exactly the field that belongs to the group is set on a put; none on a delete.
+// Exactly the field that belongs to the group is set on a put, none in R; none on a delete.
 type Mutation struct {
 	Group  Group
 	Cell   Cell
@@ -240,7 +242,7 @@ func (s Span) Contains(row string) bool { return row >= s.Start && (!s.HasEnd ||
 // laid over both. Returned byte slices belong to the caller and do not change. An error is a
 // storage fault and ends the operation.
 type View interface {
-	// Lock is the cell's lock, reservations of one-phase commits included.
+	// Lock is the cell's lock, reservations included.
 	Lock(c Cell) (Lock, bool)
 	// Locks iterates the locks with rows in span, by cell, descending if reverse.
 	Locks(s Span, reverse bool) iter.Seq2[Cell, Lock]
