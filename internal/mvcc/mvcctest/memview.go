@@ -18,9 +18,9 @@ type MemView struct {
 	// Observers names the observers of a column, whose acks go with a cell that is collected.
 	Observers map[mvcc.ObservedColumn][]string
 	// Own has the observers whose notify entries are at their acks, as columns of ClassAck. The
-	// entries of a column without other observers are at its cells.
+	// entries of other observers, and of an observed column without Observers, are at its cells.
 	Own map[mvcc.ObservedColumn]bool
-	// Retired has the observers for which nothing is notified, likewise.
+	// Retired has the observers for which nothing is notified, as columns of ClassAck.
 	Retired map[mvcc.ObservedColumn]bool
 	// DroppedTS maps dropped tables to the timestamps of their drops.
 	DroppedTS map[mvcc.TableID]mvcc.Timestamp
@@ -76,7 +76,7 @@ func (m *MemView) apply(e mvcc.HistoryEntry, remove bool) {
 	m.groups[e.Group] = list
 }
 
-// PutLock puts a lock directly: a reservation of a one-phase commit, which is never a mutation.
+// PutLock puts a lock directly, such as a reservation, which is never a mutation.
 func (m *MemView) PutLock(c mvcc.Cell, l mvcc.Lock) {
 	m.apply(mvcc.HistoryEntry{Group: mvcc.GroupLock, Cell: c, Lock: &l}, false)
 }
