@@ -4,9 +4,9 @@
 // senders (group commit across tablets, design section 3).
 //
 // Invariants:
-//  1. A write is in exactly one place: in the batch that is being collected, in the commit
-//     under way, which blocks the actor, or among those that wait for disk space. Its Done
-//     is called once.
+//  1. A write is in exactly one place: in the mailbox, in the batch that is being collected, in
+//     the commit under way, which blocks the actor, or among those that wait for disk space. Its
+//     Done is called once.
 //  2. Each actor preserves the order in which writes arrived. Between the two there is no
 //     order: a tablet applies an entry only after Raft has committed it, while the next
 //     entries are being synced.
@@ -14,6 +14,6 @@
 //     Other streams continue.
 //
 // Callers: package tablet, in its turns, without waiting; packages snapshot and replicas,
-// and node, which wait. After a crash, an append whose Done was called is in the log; what
-// was applied since the last checkpoint is applied again.
+// and node, which wait. After a crash, an append whose Done was called without an error is in the
+// log; what was applied since the last checkpoint is applied again.
 package writers
