@@ -23,8 +23,8 @@ import (
 const maxPieceEntries = 4096
 
 var (
-	// errReplaced reports that the replica's range is being filled or cleared: its state is
-	// still the old one, its rows are a mix of old and new.
+	// errReplaced reports that the replica's range is being filled or cleared: its rows may be a
+	// mix of old and new.
 	errReplaced = errors.New("snapshot: the replica is being replaced")
 	errNoState  = errors.New("snapshot: the store contains no state of this tablet")
 )

@@ -10,8 +10,8 @@
 // Invariants:
 //  1. A snapshot contains every group, and everything in it is committed.
 //  2. Pieces have no effect before all have arrived, with the checksums of the sender.
-//  3. A range is changed only under a durable marker, which causes an interrupted change to
-//     be repeated before any replica is opened. So a replica never falls behind what it has
+//  3. A range is filled or cleared only under a durable marker, which causes this to be repeated
+//     after a crash before any replica is opened. So a replica never falls behind what it has
 //     acknowledged to its leader, and its HardState keeps the vote and never goes back.
 //  4. While a range is being filled or cleared, it is not captured.
 //  5. A tombstone records which ids were removed, so that no late message creates such a

@@ -16,8 +16,8 @@ import (
 // writes be complete: nothing else reads or writes its range, state or log. The whole snapshot has
 // been staged in the store before. Then
 //
-//  1. a durable marker records that the range is being filled, and the new state, and removes the
-//     replicas of tablets that were merged into this one;
+//  1. one batch writes a durable marker, that the range is being filled, with the new state, and
+//     removes the replicas of tablets that were merged into this one;
 //  2. the range is cleared and the staged entries are copied into it, in as many batches as
 //     necessary;
 //  3. one batch sets the state, the Applied record and the log's new position, and removes the

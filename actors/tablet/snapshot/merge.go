@@ -55,8 +55,8 @@ func PutMerge(b *store.Batch, st *store.Store, m *Merge) error {
 	}
 	left.Snap.Close()
 	if left.Applied.Index != m.Index-1 {
-		return fmt.Errorf("snapshot: tablet %d has applied %d entries of the %d before the merge",
-			m.Merged.TabletId, left.Applied.Index, m.Index-1)
+		return fmt.Errorf("snapshot: tablet %d has applied entry %d last, not entry %d, as the merge "+
+			"requires", m.Merged.TabletId, left.Applied.Index, m.Index-1)
 	}
 	right, err := Capture(st.Snap(), m.Right.TabletId)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 )
 
 // Receipt of a snapshot: the pieces are checked in order and staged through the state
-// actor, where they have no effect until they are installed. The caller ensures that one
-// goroutine at a time uses an Arrival. Accepted pieces may still be under way to the disk;
-// the function passed to Take is called when each is there.
+// actor, and have no effect until they are installed. The caller ensures that one goroutine
+// at a time uses an Arrival. When Take returns, the piece may not be staged yet; the function
+// passed to Take is called when it is.
 
 // Reasons to refuse a snapshot. The sender receives the text.
 var (
@@ -80,8 +80,8 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	switch {
 	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 ||
 		wire.EmptyRange(state.Tablet):
-		return nil, fmt.Errorf("%w: its state belongs to tablet %d", ErrForeign,
-			state.GetTablet().GetTabletId())
+		return nil, fmt.Errorf("%w: its state is of tablet %d, its piece of tablet %d: they differ, "+
+			"or the range is empty", ErrForeign, state.GetTablet().GetTabletId(), first.TabletId)
 	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 ||
 		message.GetTo() != first.ToReplica:
 		return nil, fmt.Errorf("%w: header and message disagree", ErrDamaged)
@@ -141,11 +141,10 @@ func (a *Arrival) Needed() (bool, error) {
 func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 
 // Take checks a piece and stages it. The callback then is called once the piece is staged, or with
-// the error, on the state actor's goroutine, and must not block. If Take itself fails, it is not
-// called. After an error, of Take or given to then,
-// the snapshot is lost and must be unstaged. A piece is refused if the store would fall
-// below its watermark of free space. A piece that was taken before is an error too: a
-// caller that may get messages twice filters them by Next.
+// the error, on the state actor's goroutine, and must not block. If Take itself fails, then is not
+// called. After an error, of Take or given to then, the snapshot is lost and must be unstaged. A
+// piece is refused if the store would fall below its watermark of free space. A piece that was
+// taken before is an error too: a caller that may get messages twice filters them by Next.
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:

@@ -12,9 +12,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Listing, creation and destruction of a store's replicas, whether or not their actors run.
-// Package replicas and the start of a node call it, never a tablet's turn, except a split,
-// which adds to its own batch.
+// Listing, creation and destruction of a store's replicas. Package replicas and the start of a
+// node call it, never a tablet's turn, except a split, which adds to its own batch.
 
 // Replica describes a tablet's stored replica.
 type Replica struct {
@@ -137,8 +136,8 @@ func putTombstone(b *store.Batch, tablet uint64, t *wire.Tombstone) error {
 	return nil
 }
 
-// NextReplica returns the lowest id that a replica of the tablet may have here. Those
-// with lower ids were removed.
+// NextReplica returns the lowest id that a replica of the tablet may have here; 0 if it may have
+// any.
 func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
 	t, err := tombstone(snap, tablet)
 	return t.GetNextReplicaId(), err

@@ -34,8 +34,8 @@ const (
 	// because the piece or its answer may be lost, and the receiver drops a snapshot whose sender
 	// is silent. A receiver that is installing also answers the repetitions.
 	installGrowth = 4
-	// pause is the time for which a failed snapshot keeps its place in the queue, to delay the
-	// next attempt.
+	// pause is the time after which the failure of a snapshot is reported, to delay the next
+	// attempt.
 	pause = time.Second
 )
 
