@@ -31,11 +31,11 @@ type Group struct {
 	now      *sync.WaitGroup // the current generation
 }
 
-// maxBackground is the maximum number of pieces of work (secondary commits, rollbacks,
-// heartbeats) that run in the background. Beyond it callers do their work themselves.
+// maxBackground is the maximum number of goroutines of Run (secondary commits, rollbacks,
+// heartbeats). Beyond it callers do their work themselves.
 const maxBackground = 256
 
-// New returns a group whose pieces of work are each canceled after timeout, which also bounds Flush.
+// New returns a group that cancels the context of each piece of Run's work after timeout.
 func New(timeout time.Duration) *Group {
 	b := &Group{
 		timeout: timeout, room: make(chan struct{}, maxBackground),
