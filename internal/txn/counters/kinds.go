@@ -40,14 +40,14 @@ func (o Outcome) String() string {
 	return [...]string{"committed", "conflict", "locked", "unknown", "failed", "abandoned"}[o]
 }
 
-// Step is a part of a transaction that waits for others.
+// Step is a part of a transaction that waits for the oracle or for tablets.
 type Step int
 
 // Steps of transactions.
 const (
 	StepTimestamp Step = iota // waiting for the oracle; timestamps available at once are not counted
-	StepPrewrite              // locking all cells of a two-phase commit
-	StepCommit                // committing the primary of a two-phase commit
+	StepPrewrite              // locking the cells of a two-phase commit
+	StepCommit                // committing the primary of a two-phase commit, unless asynchronous
 	steps
 )
 

@@ -20,8 +20,8 @@ const (
 	// maxNames is the maximum number of names that are counted, and maxTimed of those with
 	// latencies. Further names are ignored.
 	maxNames, maxTimed = 1024, 64
-	// maxName is the maximum length of a name, in bytes. Longer names are truncated and
-	// counted together.
+	// maxName is the maximum length of a name, in bytes. Longer names are truncated, and those that
+	// then are equal are counted together.
 	maxName = 128
 )
 
