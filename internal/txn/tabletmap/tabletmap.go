@@ -122,5 +122,5 @@ func (m *Map) Heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
 	if len(now) > 0 {
 		m.Insert(now...)
 	}
-	m.remove(d) // the answer has nothing newer: query meta next time
+	m.remove(d) // if the answer had nothing newer: query meta next time
 }
