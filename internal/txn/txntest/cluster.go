@@ -89,7 +89,7 @@ func New() *Cluster {
 	}
 }
 
-// AddTable creates a table and returns its id.
+// AddTable creates a table, or adds split keys to an existing one, and returns its id.
 func (c *Cluster) AddTable(name string, splitKeys ...string) mvcc.TableID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *Cluster) addTable(name string, splitKeys []string) *pb.Table {
 	return t
 }
 
-// Split splits the tablet that contains the row immediately before the row.
+// Split splits the tablet that holds the row in two, of which the second begins with the row.
 func (c *Cluster) Split(table mvcc.TableID, row string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
