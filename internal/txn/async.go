@@ -102,7 +102,9 @@ func (p *twoPhase) commitAsync(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	// It is committed: nothing may fail from here on.
 	commitTS := cmp.Or(p.async.decided, p.async.commitTS)
-	if p.async.spare > commitTS { // not if the last tablet has answered a copy, without a spare one
+	// A tablet that answers a repeated prewrite returns no spare timestamp; those of other tablets
+	// may be below commitTS.
+	if p.async.spare > commitTS {
 		p.c.spares.Put(p.async.spare, time.Now())
 	}
 	return p.committedAsync(commitTS), nil
@@ -118,7 +120,7 @@ func (p *twoPhase) committedAsync(commitTS mvcc.Timestamp) mvcc.Timestamp {
 
 // abandonAsync ends a commit that failed with cause. A prewrite that is still in flight could
 // complete the set of locks and so commit the transaction: unless one was refused for good, the
-// transaction is decided before the error is returned.
+// transaction is decided before the error is returned, or the error wraps ErrCommitUnknown.
 func (p *twoPhase) abandonAsync(ctx context.Context, cause error) (mvcc.Timestamp, error) {
 	if !p.async.sent.Load() {
 		return 0, cause
@@ -126,7 +128,7 @@ func (p *twoPhase) abandonAsync(ctx context.Context, cause error) (mvcc.Timestam
 	final := finallyRefused(cause) || p.async.refused.Load()
 	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.c.cfg.SettleTimeout)
 	defer cancel()
-	if final { // the caller waits only so that its next run finds no locks
+	if final { // the caller waits only so that its next run can resolve the locks at once
 		settle, cancel = context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 		defer cancel()
 	}
@@ -162,7 +164,7 @@ func finallyRefused(err error) bool {
 type asyncOutcome struct {
 	rolledBack bool
 	open       bool           // a cell has neither lock nor record, and may still get its lock
-	commitTS   mvcc.Timestamp // of a cell's record
+	commitTS   mvcc.Timestamp // of a cell's record, or least once all cells are locked; 0: none
 	least      mvcc.Timestamp // the greatest MinCommitTS of the locks
 }
 
@@ -220,7 +222,8 @@ func (r *resolver) decide(ctx context.Context, startTS mvcc.Timestamp, cells []m
 }
 
 // askCells decides a transaction whose primary has the lock of an asynchronous commit, for a
-// caller that has encountered one of its locks. Before the lock has expired it only asks.
+// caller that has encountered one of its locks. Unless the primary's lock has expired, or its
+// worker is dead, it only asks.
 func (r *resolver) askCells(ctx context.Context, primary mvcc.LockInfo, expired bool) (commitTS mvcc.Timestamp,
 	live bool, err error) {
 	cells := append([]mvcc.Cell{primary.Cell}, primary.Lock.Secondaries...)
@@ -241,11 +244,12 @@ type asyncGate struct {
 	next  atomic.Int64 // Unix seconds before which meta is not asked again
 }
 
-// asyncRetry is the interval of the requests for the cluster's version while it is too old.
+// asyncRetry is the minimum interval of the requests for the cluster's version while it is too old
+// or unknown.
 const asyncRetry = 60 * time.Second
 
-// active reports whether the feature may be used. It never waits: the version is requested in
-// the background.
+// active reports whether the feature may be used. It requests the version in the background and
+// returns false until the answer has arrived.
 func (g *asyncGate) active(c *Client) bool {
 	if g.known != nil {
 		return g.known()

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Loaders query the backlog at most once per backlogGap, and spend at most about a twentieth
-// of the time on it. They query again after backlogStale, or once the loads admitted since
-// then could have filled the remaining room. A failed query counts as an empty backlog for
-// backlogBlind.
+// After a query of the backlog, loaders pause for backlogCost times its duration, at least
+// backlogGap and at most backlogBlind. They query again after backlogStale, or once the loads
+// admitted since then could have filled the remaining room. A failed query is not followed by a
+// pause, and counts as an empty backlog for backlogBlind.
 const (
 	backlogGap   = 10 * time.Millisecond
 	backlogCost  = 20
@@ -35,7 +35,7 @@ type backlog struct {
 // does not count parked notifications, nor those of observers that are paused, retired,
 // registered by no process, or blocked by runs that never return. It counts the loads admitted
 // between two queries, so the queues exceed most only by the notifications of running loads.
-// If the query fails, it does not wait. It returns ctx's error if ctx ends first, and
+// A failed query counts as an empty backlog. It returns ctx's error if ctx ends first, and
 // ErrClosed if closed is closed.
 func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	b := &o.backlog

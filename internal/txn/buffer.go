@@ -30,7 +30,7 @@ const cellCost = 192
 // leaves the write, and Set after Validate replaces the validation.
 const kindValidate = mvcc.KindLock + 1
 
-// writes reports whether w changes the cell's value: locks and validations do not.
+// writes reports whether p changes the cell's value: locks and validations do not.
 func (p *bufferedWrite) writes() bool { return p.kind < mvcc.KindLock }
 
 // bufferedWrite is a write, lock or validation that a transaction has buffered.
@@ -85,10 +85,12 @@ func (t *Txn) Set(k Key, value []byte) {
 // Delete buffers a deletion.
 func (t *Txn) Delete(k Key) { t.buffer(k, mvcc.KindDelete, nil) }
 
-// Lock makes the transaction conflict on the cell as if it wrote it.
+// Lock makes the transaction conflict on the cell as if it wrote it. A transaction without writes
+// only validates the cell, or, without notifications too, ignores the call.
 func (t *Txn) Lock(k Key) { t.buffer(k, mvcc.KindLock, nil) }
 
-// Validate makes the commit fail if the cell changes before it.
+// Validate makes the commit fail if the cell changes after the start timestamp and before the
+// commit timestamp, unless the transaction writes and notifies nothing.
 func (t *Txn) Validate(k Key) { t.buffer(k, kindValidate, nil) }
 
 // Notify schedules a run of the column's weak observer for the row if the transaction commits.
@@ -140,7 +142,7 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	t.put(mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, kind, value)
 }
 
-// put buffers a write, replacing an earlier one of the same cell.
+// put buffers a write, or merges it with one of the same cell as kindValidate describes.
 func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 	if kind == 0 {
 		b.notifies = append(b.notifies, cell)

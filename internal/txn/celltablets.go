@@ -22,8 +22,8 @@ func (r *router) batchBytes() int { return r.cfg.Limits.Batch - r.cfg.Limits.Bat
 // split again where a tablet turns out to have been split.
 
 // eachTablet sends an idempotent mutation of cells and intents to their tablets, in parallel
-// and in as many messages as needed, until each is answered. check, if not nil, is called with
-// each result and may return an error.
+// and in as many messages as needed, until each is answered or refused for good. check, if not
+// nil, is called with each result, by several goroutines, and may return an error.
 func (r *router) eachTablet(
 	ctx context.Context, cells, intents []mvcc.Cell,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
@@ -211,8 +211,8 @@ func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.
 }
 
 // ClearNotifies clears the cells' notify entries as mvcc.ClearNotify does, with one message per
-// tablet. The argument as is the request without its cell. It is idempotent. It returns ErrInvalid
-// while the cluster's version lacks version.Batches.
+// tablet if they fit. The argument as is the request without its cell. It is idempotent. It returns
+// ErrInvalid while the cluster's version lacks version.Batches.
 func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 	as mvcc.ClearNotifyRequest) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {

@@ -14,8 +14,8 @@ import (
 
 // The feed of changes (docs/adr/0072). Each range of a feed has a goroutine that polls the tablet
 // of the range, from the range's position on; a range that a split has divided becomes two. The
-// pages go to the goroutine that iterates, which alone moves positions, after it has yielded what
-// lies before them. Everything ends with the iteration.
+// pages go to the goroutine that iterates, which counts a page as delivered, and so advances the
+// resolved timestamp, only after it has yielded it. Everything ends with the iteration.
 
 const (
 	// maxPolls is the maximum number of concurrent requests, and of pages in memory, of one feed.
@@ -89,7 +89,7 @@ type changesOf struct {
 
 // Changes yields the changes of ranges of rows. The changes of a row are in the order of their
 // commits; each is yielded at least once. An error is the last element: ErrSnapshotTooOld if
-// changes after After are no longer in the history.
+// changes after After, or after those yielded, are no longer in the history.
 func (c *Client) Changes(ctx context.Context, spec ChangeSpec) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -260,7 +260,7 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// deliver yields a page, and only then moves the range's position. It returns false if the
+// deliver yields a page, and only then counts it as delivered. It returns false if the
 // iteration has ended.
 func (f *feed) deliver(p changesOf) bool {
 	for _, c := range p.changes {

@@ -68,8 +68,8 @@ func NewClient(transport Transport, cfg Config) *Client {
 }
 
 // Close waits for background commits and rollbacks, ends the client's goroutines and closes
-// the transport. Concurrent and later calls of the client's other methods return ErrClosed; a
-// second Close does nothing.
+// the transport. Later calls that need the cluster fail, most of them with ErrClosed; a second
+// Close does nothing.
 func (c *Client) Close() error {
 	if !c.work.Close() {
 		return nil

@@ -63,7 +63,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, counters.Kind, error)
 		ts, err := t.commitNotifies(ctx)
 		return ts, counters.NotifyOnly, err
 	}
-	// onePhase sends nothing unless all cells are in one tablet.
+	// onePhase sends nothing unless all cells fit into one message to one tablet.
 	if !t.c.cfg.TwoPhaseOnly && len(t.validations) == 0 {
 		span := t.span.Child(spanCommit)
 		ts, err := (&onePhase{t: t, writes: t.writes, notifies: t.notifies}).commit(ctx)
@@ -89,7 +89,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, counters.Kind, error)
 // timestamp, at which all its reads hold.
 //
 // Sorting makes the cells of one tablet adjacent. Any write can be the primary: the first one
-// is. Because all transactions use the same order, those that conflict do so early.
+// is, after chooseLast has moved a tablet's writes to the front.
 func (t *Txn) sortWrites() {
 	slices.SortFunc(t.writes, func(a, b bufferedWrite) int {
 		return cmp.Or(cmp.Compare(max(a.kind, mvcc.KindDelete), max(b.kind, mvcc.KindDelete)),
@@ -112,7 +112,7 @@ func (t *Txn) sortWrites() {
 }
 
 // commitNotifies commits a transaction that only has weak notifications. It has no primary: it
-// obtains a new timestamp, above that of every run that may have seen the change behind the
+// obtains a new timestamp, above that of every run that may have missed the change behind the
 // notification, validates at it, and writes the entries (design section 4, "A notification is
 // written with its write record"). Entries are idempotent, and a superfluous one only causes
 // another run, so nothing is ever undone.
@@ -186,8 +186,8 @@ func (e *ConflictError) Error() string {
 // Unwrap returns ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// errFenced means that the reply to a commit was lost and the transaction has since been
-// rolled back. It did not commit, so it counts as a conflict.
+// errFenced means that the reply to a commit was lost, or unexpected, and the transaction has
+// since been rolled back. It did not commit, so it counts as a conflict.
 var errFenced = Errorf("%w: the reply to the commit was lost, and this transaction is rolled back",
 	ErrConflict)
 

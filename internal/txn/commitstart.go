@@ -12,7 +12,7 @@ import (
 // spare one (docs/adr/0061).
 type commitStart struct {
 	at    mvcc.Timestamp // 0: none yet
-	blind bool           // at is not a snapshot's: the transaction has read nothing
+	blind bool           // the transaction has read nothing, and no oracle in this process gave at
 	spare bool           // at is a spare timestamp
 }
 

@@ -41,7 +41,8 @@ type Options struct {
 	// Bytes is the approximate maximum size of the write buffer, in bytes; default the
 	// client's TransactionBytes.
 	Bytes int
-	// Runs is the maximum number of runs of Client.Run; 0 means no limit.
+	// Runs is the maximum number of runs of Client.Run, besides one that found its table dropped;
+	// 0 means no limit.
 	Runs int
 	// Effects records which columns are read and written, for Txn.Effects.
 	Effects bool
@@ -51,8 +52,8 @@ type Options struct {
 type Config struct {
 	Limits mvcc.Limits
 	// LockTTL is the time, by the oracle, after which a commit's locks expire; default 10 s.
-	// Heartbeats at a third of it extend the locks of a longer commit. It also bounds how long
-	// the locks of a dead client block others.
+	// Heartbeats at a third of it extend the lock of a longer commit's primary. It also bounds how
+	// long the locks of a dead client block others.
 	LockTTL time.Duration
 	// OperationTimeout bounds the retries of one operation, after which it fails with
 	// ErrUnavailable; default 20 s.
@@ -105,7 +106,7 @@ func (c *Config) checkAddress(row, column string) error {
 	return nil
 }
 
-// CheckCell returns an error that wraps ErrTooLarge if the cell exceeds the client's limits.
+// CheckCell returns an error that wraps ErrTooLarge if the cell's row or column exceeds its limit.
 func (c *Client) CheckCell(cell mvcc.Cell) error { return c.cfg.checkAddress(cell.Row, cell.Column) }
 
 func orDefault[T int | time.Duration](v *T, def T) {

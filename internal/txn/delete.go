@@ -43,8 +43,9 @@ type Deleted struct {
 	Oldest mvcc.Timestamp
 }
 
-// DeleteSome deletes the first cells of a range in one transaction: up to 1,000, in whole rows
-// unless a single row has more. After a conflict it runs again with half as many, since a smaller
+// DeleteSome deletes the first cells of a range in one transaction: up to maxDeleteCells and about
+// maxDeleteBytes, as far as found in maxDeleteTime, in whole rows unless a single row has more.
+// After a conflict it runs again with half as many, since a smaller
 // transaction conflicts less often.
 //
 // Cells are read and deleted in the same transaction: one that is written after the read makes
@@ -147,7 +148,8 @@ func (g *deleting) begin(ctx context.Context) error {
 	return nil
 }
 
-// found handles the next cell of the range. It returns false if the transaction is full.
+// found handles the next cell of the range. It returns false if the transaction is full or has
+// Limit rows.
 func (g *deleting) found(cell mvcc.Cell, written mvcc.Timestamp) bool {
 	if len(g.row) > 0 && g.row[0].Row != cell.Row {
 		g.complete()

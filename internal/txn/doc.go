@@ -16,12 +16,13 @@
 //  3. A transaction never waits for the lock of another while it holds locks: it resolves
 //     locks that are decided or expired, and otherwise releases its own and runs again [2].
 //  4. If the reply to a primary's commit or to a one-phase commit is lost, a Rollback at the
-//     primary settles it: it returns the commit timestamp or refuses the commit forever. So
-//     does a commit that is abandoned after an answer that a delayed copy of the message may
-//     not get. An asynchronous commit that fails is settled by a Rollback at all of its cells,
-//     unless one of them has refused it for good. Until then Commit reports only ErrCommitUnknown, and nothing runs again [8]. A
-//     one-phase commit never turns into two phases with the same start_ts, and is sent with
-//     another start_ts only after a tablet has refused the first one for good.
+//     primary settles it: it returns the commit timestamp or refuses the commit forever. The same
+//     settles a commit that is abandoned after an answer that a delayed copy of the message may not
+//     get. An asynchronous commit that fails is settled by a Rollback at all of its cells, unless
+//     one of them has refused it for good. Until then Commit reports only ErrCommitUnknown, and
+//     nothing runs again [8]. A one-phase commit never turns into two phases with the same
+//     start_ts, and is sent with another start_ts only after a tablet has refused the first one for
+//     good.
 //  5. A retry runs user code again and never resends buffered writes, unless the transaction
 //     has read nothing; after a failed read the transaction cannot commit [9].
 //  6. A timestamp is handed only to callers that were waiting when its request was sent, and
@@ -34,12 +35,13 @@
 //     refused, never wrong.
 //
 // A Client consists of parts, each with state that only it changes: oracle requests timestamps;
-// router caches the tablet map (package tabletmap) and sends operations; meta caches the tables'
-// names; resolver resolves conflicting locks and settles commits whose reply was lost; heartbeats
-// and leases keep locks and history alive; spares keeps unused timestamps; observers waits for
-// notifications and replays them; package background bounds and joins background work; a feed
-// follows changes, on goroutines that end with the iteration. A part depends only on the parts
-// before it. A transaction's steps are methods of reader (reads), Txn, onePhase and twoPhase.
+// meta caches the tables' names; router caches the tablet map (package tabletmap) and sends
+// operations; resolver resolves conflicting locks and settles commits whose reply was lost;
+// heartbeats and leases keep locks and history alive; spares keeps unused timestamps; observers
+// waits for notifications and replays them; package background bounds and joins background work; a
+// feed follows changes, on goroutines that end with the iteration. A part depends only on package
+// background and on the parts before it. A transaction's steps are methods of reader (reads), Txn,
+// onePhase and twoPhase.
 //
 // Everything that a Client starts in the background is bounded, and Close joins it. A crash of
 // the process leaves locks behind. They expire by the oracle's time, and transactions that

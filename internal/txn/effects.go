@@ -38,7 +38,7 @@ type effectsWait struct {
 	o        *observers
 	until    mvcc.Timestamp
 	unlinked []string
-	asked    time.Time // when unlinked was
+	asked    time.Time // when unlinked was last refreshed
 }
 
 // effectsWalk is the result of a walk over the tablets, each observed when nothing was pending
@@ -52,11 +52,11 @@ type effectsWalk struct {
 // except those that no process can run. It returns what is left, by observer. It returns
 // ErrInvalid if the oracle has not allocated the timestamp.
 //
-// A walk over the tablets is not atomic: a run may move work from a tablet not yet queried to
-// one that has answered. So there are two walks, each of which continues until every tablet
-// has reported that nothing is pending. Had anything been pending between the two, either a
-// walk had found its notification, or the notification was written after the first walk's
-// mark, which the second detects.
+// A walk over the tablets is not atomic: a run may move work from a tablet not yet queried to one
+// that has answered. So there are at least two walks, each of which continues until every tablet
+// has reported that nothing is pending; the last one has found no change. Had anything been pending
+// between the last two, either of them had found its notification, or the notification was written
+// after the first one's mark, which the second detects.
 func (o *observers) WaitFor(ctx context.Context,
 	until mvcc.Timestamp) (map[string]*pb.ObserverPending, error) {
 	if err := o.oracle.givenOut(ctx, until); err != nil {

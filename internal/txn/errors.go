@@ -37,14 +37,15 @@ var (
 )
 
 // ErrDiskFull is the ErrUnavailable of a node that refuses writes for lack of disk space, or of
-// inodes, file descriptors or memory maps; the text names which. The transaction did not commit.
+// inodes, file descriptors or memory maps; the text names which. Unless the error also wraps
+// ErrCommitUnknown, the transaction did not commit.
 var ErrDiskFull = Errorf("%w: the node lacks disk space or another resource for files",
 	ErrUnavailable)
 
-// ErrRestoring is the ErrUnavailable of a table whose restore has not ended.
+// ErrRestoring marks the ErrUnavailable of a table whose restore has not ended.
 var ErrRestoring = NewError("the table is being restored")
 
-// ErrStarting is the ErrUnavailable of a node that does not serve yet, such as one that waits to
+// ErrStarting marks the ErrUnavailable of a node that does not serve yet, such as one that waits to
 // join a cluster.
 var ErrStarting = NewError("the node does not serve yet")
 
@@ -54,7 +55,7 @@ var errTableGone = Errorf("%w any more", ErrNoTable)
 
 // LimitError reports the limit that was exceeded. It wraps ErrTooLarge.
 type LimitError struct {
-	Limit string // "row", "column", "value", "split key", "transaction"
+	Limit string // "row", "column", "value", "split key", "transaction", "message to a node"
 	Size  int    // bytes
 	Max   int    // bytes
 }

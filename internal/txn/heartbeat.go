@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// heartbeats extends the locks of slow commits, so that other clients do not roll them back
-// (design section 4, "A missing primary is not a rollback"). One goroutine serves all commits of
-// the process.
+// heartbeats extends the primary locks of slow commits, so that other clients do not roll these
+// back (design section 4, "A missing primary is not a rollback"). One goroutine serves all commits
+// of the process.
 //
 // A timer per commit would almost never fire: a commit takes milliseconds, the first heartbeat
 // is due after seconds.
@@ -22,7 +22,7 @@ type heartbeats struct {
 	router *router
 	oracle *oracle
 	work   *background.Group
-	every  time.Duration // a third of LockTTL: the locks survive two failures
+	every  time.Duration // a third of LockTTL
 	sent   atomic.Uint64 // a counter
 
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ type heartbeat struct {
 	startTS mvcc.Timestamp
 	// lock prewrites the primary; nil if it is prewritten with the rest.
 	lock    func(context.Context) error
-	last    time.Time // of the prewrite or the last heartbeat's end; guarded by heartbeats.mu
+	last    time.Time // of add or of the last heartbeat's end; guarded by heartbeats.mu
 	beating bool      // a heartbeat is being sent; guarded by heartbeats.mu
 }
 
@@ -85,9 +85,10 @@ func (h *heartbeats) due(now time.Time) []*heartbeat {
 	return due
 }
 
-// beat sends one heartbeat. A failure is harmless: the next follows after a third of LockTTL.
-// If the transaction has been rolled back, its commit detects that. A primary that could not be
-// locked is retried at the next tick, because only the primary's lock keeps the others alive.
+// beat sends one heartbeat. One that fails is not repeated: the next follows after a third to a
+// half of LockTTL. If the transaction has been rolled back, its commit detects that. A primary that
+// could not be locked is retried at the next tick, because only the primary's lock keeps the others
+// alive.
 func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()

@@ -18,8 +18,8 @@ const (
 	// firstLeaseAge is the age of a snapshot at which the first lease is requested. Meta's
 	// answer contains the retention of history; from then on a quarter of that is used.
 	firstLeaseAge = 250 * time.Millisecond
-	// leaseRetry is the pause after a failed request. leaseEnd is the timeout of releasing the
-	// lease in Close.
+	// leaseRetry is the pause after a failed request. leaseEnd is the timeout of the request that
+	// releases the lease.
 	leaseRetry = time.Second
 	leaseEnd   = time.Second
 )

@@ -29,7 +29,8 @@ type onePhase struct {
 	commitStart
 }
 
-// commit commits cells that are all in one tablet; otherwise it returns errManyTablets.
+// commit commits cells that fit into one message to one tablet; otherwise it returns
+// errManyTablets.
 func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	ts, err := o.send(ctx)
 	if o.spare && surelyRefused(err) {
@@ -104,8 +105,8 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// sendable returns an error if the message can't be sent to d: errManyTablets if it was never
-// sent.
+// sendable returns an error if the message must not be sent to d. Before the message was first
+// sent, it is errManyTablets if the commit does not fit, and errLateWrite if a write was dropped.
 func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
 	switch fits := o.fits(d); {
 	case fits && sent:
@@ -218,7 +219,7 @@ func (m *onePhaseMessage) request(o *onePhase) *pb.TabletRequest {
 	return &b.req
 }
 
-// writesPB converts buffered writes with one allocation per message type.
+// writesPB converts buffered writes with two allocations, however many there are.
 func writesPB(in []bufferedWrite) []*pb.CellWrite {
 	out := make([]*pb.CellWrite, len(in))
 	block := make([]struct {

@@ -22,7 +22,8 @@ const (
 
 // oracle requests timestamps from the cluster's oracle for all transactions of the process
 // (§2.3): one request is pending at a time, and callers that arrive during it share the next
-// one. One goroutine (run) sends; callers wait in get.
+// one. One goroutine (run) sends; callers wait in get, unless an oracle in this process answers
+// at once (atOnce).
 //
 // The sender is a separate goroutine, not the first caller: otherwise the end of that caller's
 // context would fail all others.
@@ -34,7 +35,7 @@ type oracle struct {
 	waits     sync.Pool     // of *timestampWait
 
 	mu     sync.Mutex
-	queue  []*timestampWait // callers since the last request was sent, oldest first
+	queue  []*timestampWait // callers that are not part of the current request, oldest first
 	spare  []*timestampWait // the queue's other backing array
 	seenAt time.Time        // when basis was seen
 	closed atomic.Bool      // written under mu
@@ -293,7 +294,7 @@ func (o *oracle) expiry() mvcc.Timestamp {
 // seen returns the greatest timestamp seen.
 func (o *oracle) seen() mvcc.Timestamp { return mvcc.Timestamp(o.highest.Load()) }
 
-// stop fails all callers with ErrClosed.
+// stop fails the queued callers, and all later ones, with ErrClosed.
 func (o *oracle) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -17,7 +17,9 @@ type prewritePart struct {
 	d       *pb.TabletDescriptor
 	writes  []bufferedWrite
 	intents []mvcc.Cell
-	sent    bool // a copy of the prewrite of these cells may have been delivered, and may still be accepted
+	// sent reports, for asynchronous commits only, that a copy of the prewrite of these cells may
+	// have been delivered, and may still be accepted.
+	sent bool
 }
 
 // prewriteAll locks cells and leaves intents (Figure 6 line 48), in all tablets in parallel.

@@ -16,7 +16,7 @@ const (
 	// maxReadCells is the maximum number of cells in one message. The answer may have fewer
 	// results, but at least one: the rest is requested again.
 	maxReadCells = 256
-	// maxParallel is the maximum number of tablets to which one operation sends concurrently.
+	// maxParallel is the maximum number of tasks that one call of parallel runs at once.
 	maxParallel = 16
 )
 
@@ -210,8 +210,8 @@ func fillCell(p *pb.Cell, c mvcc.Cell) {
 		wire.Bytes(c.Column)
 }
 
-// parallel runs n tasks, up to maxParallel at once, the first of them here, and returns
-// the error of the first in order that failed.
+// parallel runs n tasks, up to maxParallel at once, one of them on the caller's goroutine, and
+// returns the error of the first in order that failed.
 func parallel(n int, task func(i int) error) error {
 	if n == 1 {
 		return task(0)

@@ -18,11 +18,11 @@ type Reader interface {
 	Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, error]
 }
 
-// reader reads the snapshot at one timestamp, through a cache.
+// reader reads the snapshot at one timestamp: cells through a cache, scans without it.
 type reader struct {
 	c    *Client
 	name string // key of the prefetcher's patterns
-	// at is written once, under mu: at construction or by the first read (start.go).
+	// at is set once: at construction, or under mu by the first call that needs it (start.go).
 	at mvcc.Timestamp
 	// span is the parent of the operations' spans; nil unless sampled. It is set before the
 	// reader is used.

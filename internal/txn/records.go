@@ -52,7 +52,8 @@ func (r *recordScan) ask(scan *pb.ScanRequest) {
 	scan.MaxBytes = recordPageBytes
 }
 
-// advance records the end of the page. It returns false if the scan made no progress.
+// advance records the end of the page. It reports whether the timestamp of the last record has
+// changed: a page that ends in the same cell as the one before has then made progress.
 func (r *recordScan) advance(page *pb.ScanResponse) bool {
 	if r == nil {
 		return false
@@ -68,7 +69,8 @@ func (r *recordScan) leave() {
 	}
 }
 
-// Records yields the records of a range in the order of cells, the newest of each cell first.
+// Records yields the records of a range in the order of cells, descending if Reverse is set, the
+// newest of each cell first.
 // The error is ErrSnapshotTooOld if At or Since is below a tablet's history.
 func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {

@@ -16,8 +16,8 @@ const replayBatch = 512
 // regardless of acknowledgments before at, and resets the failure counts of parked
 // notifications. at must be a timestamp allocated by the oracle; 0 means a new one. It may be
 // repeated with the same timestamp: a strong observer that has run since does not run again. It
-// returns ErrNotifyOnly if a cell is no observer's notify cell; after any other error some of
-// the cells may have been marked.
+// returns ErrNotifyOnly if a cell is no observer's notify cell. After an error some of the cells
+// may have been marked.
 func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cell) error {
 	if at == 0 {
 		var err error

@@ -16,8 +16,8 @@ import (
 const (
 	// maxDecisions is the maximum number of cached decisions.
 	maxDecisions = 4096
-	// maxResolveRounds is the number of times that a commit resolves conflicting locks before
-	// it fails with a retryable error.
+	// maxResolveRounds is the number of times that a commit resolves the locks in the way of one
+	// message before it fails with ErrLocked.
 	maxResolveRounds = 8
 	// MaxMet is the maximum number of locked cells that a status check names, for the node to
 	// resolve in place of a client without that permission.
@@ -25,8 +25,8 @@ const (
 )
 
 // resolver resolves locks that block reads and commits (design section 4, "The primary decides").
-// All callers blocked by one transaction share one resolution: a wait, a status check at the
-// primary, and the resolution of the encountered locks.
+// Callers blocked by one transaction share a resolution (resolutionKey): a wait, a status check
+// at the primary, and the resolution of the encountered locks.
 //
 // A dead transaction may have left thousands of locks, and one lock may block hundreds of
 // readers. Without sharing, each of them would ask the same primary, just when its tablet
@@ -54,12 +54,12 @@ type resolutionKey struct {
 	wait    bool
 }
 
-// resolution is one round of work on one blocking transaction. The resolver's mu guards met
-// and waiters.
+// resolution is one round of work on one blocking transaction. The resolver's mu guards met,
+// taken and waiters.
 type resolution struct {
 	key     resolutionKey
 	met     []mvcc.LockInfo
-	taken   bool // met is being resolved: later callers start a new resolution
+	taken   bool // met is being resolved, or the round has ended: later callers start a new one
 	waiters int
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -77,8 +77,8 @@ func newResolver(cfg *Config, router *router, oracle *oracle, work *background.G
 
 // resolve does one round for each of the locks' transactions. It resolves those that are
 // decided, expired or of a dead worker; live reports whether any of them remains. A caller
-// that may wait calls again with a higher round, which makes the resolution begin with a
-// longer wait. One that must not wait because it holds locks gets its answer at once.
+// that may wait calls again with a higher round, which makes the resolution's wait longer. For
+// one that must not wait because it holds locks, the resolution has no wait.
 func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int,
 	wait bool) (live bool, err error) {
 	r.met.Add(uint64(len(locks)))
@@ -221,8 +221,8 @@ func (r *resolver) locksMet(f *resolution) (met []*pb.Cell) {
 	return met
 }
 
-// ask checks the transaction's status at its primary, by the oracle's time. A commitTS of
-// 0 means rolled back.
+// ask checks the transaction's status at its primary, by the oracle's time. Unless it is live, a
+// commitTS of 0 means rolled back.
 func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 	met []*pb.Cell) (commitTS mvcc.Timestamp, live bool, err error) {
 	// Whether a lock has expired is decided by the oracle's time, never by this machine's
@@ -280,8 +280,8 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 	return r.router.eachTablet(ctx, cells, intents, resolveRequest(startTS, commitTS), applied)
 }
 
-// errContradicted means that a cell was committed although its primary is rolled back, or
-// newer than the commit timestamp that its primary has.
+// errContradicted means that a cell was committed although its primary is rolled back, or that it
+// has a record above the commit timestamp of its primary.
 var errContradicted = NewError("a cell contradicts the decision of its primary")
 
 // applied returns an error unless the answer to a message that applies a decision, a Rollback or
@@ -306,9 +306,9 @@ func resolveRequest(startTS, commitTS mvcc.Timestamp) func(cells, intents []mvcc
 	}
 }
 
-// Decided returns the cached decision of a transaction whose locks this client has resolved:
-// its commit timestamp, or 0 if it was rolled back. Decisions never change, but the cache is
-// bounded, so known is false for evicted ones too.
+// Decided returns the cached decision of a transaction whose locks this client has encountered, or
+// that it has committed asynchronously: its commit timestamp, or 0 if it was rolled back. Decisions
+// never change, but the cache is bounded, so known is false for evicted ones too.
 func (r *resolver) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -406,7 +406,7 @@ func givenUp(err error) error {
 
 // settle decides an undecided commit by a Rollback at the primary. It returns the commit
 // timestamp, or u.fenced if the transaction can never commit (design section 4, "Unknown is
-// unknown"). SettleTimeout, not the caller's context, bounds it; after that the error wraps
+// unknown"). SettleTimeout, not the caller's context, bounds it; if it fails, the error wraps
 // ErrCommitUnknown.
 func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp,
 	u *undecided) (commitTS mvcc.Timestamp, err error) {

@@ -28,7 +28,7 @@ const (
 	answered    verdict = iota // a result
 	wrongTablet                // not applied; the map has been corrected: group again
 	askLater                   // not applied; try again after a pause
-	busy                       // not applied; overloaded: the caller decides
+	busy                       // not applied; overloaded or out of disk space: the caller decides
 	refused                    // not applied; permanent
 	unknown                    // may have been applied, or may be later
 )
@@ -195,7 +195,8 @@ func judge(e *pb.Error) (verdict, error) {
 		if e.RetryAfterMs > 0 { // A node with free disk space may lead the tablet soon.
 			return askLater, wrap(ErrDiskFull)
 		}
-		// The shortage may last, so the operation fails; only commits and rollbacks wait.
+		// The shortage may last, so prewrites and one-phase commits fail; second phases and
+		// rollbacks are repeated.
 		return busy, wrap(ErrDiskFull)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)

@@ -14,8 +14,8 @@ import (
 
 // opening is the state of a reader that has no timestamp yet.
 type opening struct {
-	taking bool          // a read that obtains it is running
-	taken  chan struct{} // closed when that read has ended; nil: no waiters
+	taking bool          // a caller is obtaining it
+	taken  chan struct{} // closed when that caller has it or has failed; nil: no waiters
 }
 
 // begun returns the reader's timestamp, or 0 if it has none yet.
@@ -90,7 +90,7 @@ func (r *reader) timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	return at, err
 }
 
-// readBatch reads at the reader's timestamp. If there is none it obtains one with the read.
+// readBatch reads at the reader's timestamp. If there is none, readAll obtains it.
 func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 	at, err := r.claim(ctx)
 	if err != nil {

@@ -50,7 +50,7 @@ func (n *tableNames) known(name string) (mvcc.TableID, bool) {
 // forget empties the cache.
 func (n *tableNames) forget() { n.ids.Store(nil) }
 
-// learn replaces the cache by meta's answer.
+// learn replaces the cache by the tables of meta's answer that can be used now.
 func (n *tableNames) learn(tables []*pb.Table) {
 	m := make(map[string]mvcc.TableID, len(tables))
 	for _, t := range tables {
@@ -61,7 +61,8 @@ func (n *tableNames) learn(tables []*pb.Table) {
 	n.ids.Store(&m)
 }
 
-// TableID returns the id of the table from the cache or from meta, or ErrNoTable.
+// TableID returns the id of the table from the cache or from meta. It returns ErrNoTable if there
+// is no such table, and ErrRestoring while the table is being restored.
 func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	if id, ok := m.names.known(name); ok {
 		return id, nil

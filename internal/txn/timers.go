@@ -11,9 +11,9 @@ import (
 )
 
 // Durable timers: cells of mvcc.TimerTable, which a transaction writes like its other cells.
-// When they are due, actors/timers fires them. A transaction buffers timers until its commit
-// begins, because their due times count from there, and because Commit has a context to query
-// meta for the observers of their columns.
+// When they are due, actors/timers fires them, or postpones one whose transaction committed late.
+// A transaction buffers timers until its commit begins, because their due times are first counted
+// from there, and because Commit has a context to query meta for the observers of their columns.
 
 // unsetTimer is a timer buffered until the commit.
 type unsetTimer struct {
@@ -22,7 +22,7 @@ type unsetTimer struct {
 }
 
 // NotifyAfter schedules a run of the column's weak observer for the row, at least d after the
-// commit, if the transaction commits.
+// commit, if the transaction commits. A negative d counts as 0.
 func (t *Txn) NotifyAfter(k Key, d time.Duration) {
 	if err := t.c.cfg.checkAddress(k.Row, k.Column); err != nil {
 		t.Refuse(err)
@@ -97,7 +97,8 @@ func (t *Txn) Fire(timer mvcc.Cell, later *mvcc.Timer, notify *mvcc.Cell) {
 	}
 }
 
-// WeakColumns returns the columns that weak observers of the catalogue observe.
+// WeakColumns returns the columns that weak observers of the catalogue observe, without retired
+// observers.
 func WeakColumns(c *pb.Catalogue) map[mvcc.ObservedColumn]bool {
 	out := map[mvcc.ObservedColumn]bool{}
 	for _, o := range c.GetObservers() {

@@ -39,8 +39,8 @@ type Transport interface {
 	DropTable(ctx context.Context, name string, id mvcc.TableID) error
 	Tables(ctx context.Context) ([]*pb.Table, error)
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
-	// SplitTablet splits the tablet that holds the row just before the row. It succeeds if the
-	// boundary already exists.
+	// SplitTablet splits the tablet that holds the row in two, of which the second begins with the
+	// row. It succeeds if a tablet already begins there.
 	SplitTablet(ctx context.Context, table string, row string) error
 	// WorkerDead reports whether the worker is known to be dead (design section 4, "Liveness").
 	WorkerDead(ctx context.Context, worker mvcc.Worker) bool
@@ -54,8 +54,8 @@ type Transport interface {
 	// (design section 4, "Bounded history"), or, with Subscription set, reads or changes
 	// subscriptions.
 	HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error)
-	// AdminConn returns the connection for the Admin service, which operators use; the
-	// coordinator does not.
+	// AdminConn returns the connection for the Admin service, for operators and for the client's
+	// queries of the cluster's policy.
 	AdminConn() grpc.ClientConnInterface
 	Close() error
 }
@@ -70,7 +70,7 @@ type ServerError struct {
 	RetryAfter time.Duration
 }
 
-// Error returns the node's message. Client.Run and MarkRefusal use the code.
+// Error returns the node's message, without the code.
 func (e *ServerError) Error() string { return pkg + ": " + e.Message }
 
 // Text returns the node's message.

@@ -28,16 +28,17 @@ type twoPhase struct {
 	last    onePhase
 	intents []mvcc.Cell // the notifications not in last
 	// A heartbeat may prewrite last while the rest is being prewritten (lockLast). turn, of
-	// capacity 1, is held by that heartbeat, or permanently by commit once the rest is
-	// prewritten. It guards locking (the prewrite of last has begun) and locked (it is
+	// capacity 1, is held by that heartbeat, or permanently by commit once prewriting the rest
+	// has ended. It guards locking (the prewrite of last has begun) and locked (it is
 	// complete).
 	turn            chan struct{}
 	locking, locked bool
 }
 
-// commit runs the two phases. When it returns, the primary is decided, or its state is
-// unknown; the rest continues in the background. The steps, and the outcome after a crash of
-// this process at each of them, once another transaction encounters the locks:
+// commit runs the two phases, or commitAsync if asyncFits. When it returns a timestamp, the
+// transaction is committed, and its other cells follow in the background. The steps of the two
+// phases, and the outcome after a crash of this process at each of them, once another transaction
+// encounters the locks:
 //
 //	some cells are prewritten    the primary's lock expires, or never came: rolled back
 //	all are prewritten           likewise: nobody but this process can commit it
@@ -84,8 +85,8 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return p.commitLocked(ctx)
 }
 
-// begin sets the start timestamp. Only the last part's commit returns a spare one for the next
-// transaction.
+// begin sets the start timestamp. Without a last part it is never a spare one: only the last
+// part's commit returns a spare one for the next transaction.
 func (p *twoPhase) begin(ctx context.Context) (err error) {
 	if len(p.last.writes) == 0 {
 		p.at, err = p.t.start(ctx)
@@ -122,9 +123,8 @@ func (p *twoPhase) lockLast(ctx context.Context) error {
 // of those whose part fits into one message. It moves these writes to the front, so that the
 // primary is one of them.
 //
-// Locks without a write are always prewritten, since they are sorted after the writes. A
-// transaction with validations has no last part: it needs its commit timestamp before it
-// commits.
+// A transaction with locks without a write has no last part, nor has one with validations, which
+// needs its commit timestamp before it commits.
 func (p *twoPhase) chooseLast(ctx context.Context) error {
 	t, limits := p.t, p.c.cfg.Limits
 	p.intents = t.notifies
@@ -270,8 +270,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		if err != nil {
 			return giveUp(err)
 		}
-		// The same message commits the cells in the primary's tablet, atomically. The primary
-		// is the first cell, so the run starts with it.
+		// The same message commits the cells in the primary's tablet that fit, atomically. The
+		// primary is the first cell, so the run starts with it.
 		n, weight := firstRun(p.c.router, d, cells[:min(most, len(cells))], p.c.router.decision)
 		in, out := split(d, intents, p.c.router.batchBytes()-weight)
 		if n+len(in) > most {
@@ -396,7 +396,7 @@ func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, er
 	}
 	// Nothing was sent that could commit the transaction. The caller waits, for a bounded time, for
 	// the primary's rollback only so that its next run can resolve the locks of this one at once.
-	// If the rollback fails the locks expire.
+	// If it fails, it is repeated in the background; if that fails too, the locks expire.
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
 	if err := here.Err(); err == nil {
@@ -426,7 +426,8 @@ func (p *twoPhase) follow(commitTS mvcc.Timestamp) {
 	p.finishLater(p.decidedAt(commitTS))
 }
 
-// split separates intents into those that d holds, up to the room for them, and the others.
+// split separates intents into those that d holds, up to room bytes and maxBatchCells/4, and the
+// rest.
 func split(d *pb.TabletDescriptor, intents []mvcc.Cell, room int) (in, out []mvcc.Cell) {
 	for _, c := range intents {
 		w := c.IntentDecisionWeight()

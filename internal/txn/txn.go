@@ -26,16 +26,16 @@ type Txn struct {
 	// origin is the timestamp of the user's commit that caused the observer run (docs/adr/0042); 0
 	// means not in a run.
 	origin mvcc.Timestamp
-	// rest is closed when the commit's background work has ended; nil means there was none. Commit
-	// sets it.
+	// rest is closed when the background work of a successful commit has ended; nil means there
+	// was none.
 	rest chan struct{}
 	left atomic.Uint64 // see Left
 
 	effects *effectsLog // nil: not recorded
 }
 
-// Rest returns a channel that is closed when the commit's background work has ended, or nil if
-// there was none. It must be called after Commit.
+// Rest returns a channel that is closed when the background work of a successful commit has ended,
+// or nil if there was none. It must be called after Commit has returned.
 func (t *Txn) Rest() <-chan struct{} { return t.rest }
 
 // Left returns, after the channel of Rest is closed, the timestamp of the latest notification
