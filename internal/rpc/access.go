@@ -32,8 +32,9 @@ type access struct {
 	// asks reports whether the request changes nothing, or only state of its own caller; then
 	// Reader suffices. If asks is nil, every request requires role.
 	asks func(req any) bool
-	// audited calls are written to the audit log although writers may make them. quiet calls
-	// require more than Writer but are logged only if refused, because they are frequent.
+	// audited calls are written to the audit log although writers or readers may make them. quiet
+	// calls require more than Writer but are logged only if refused, because they are frequent or
+	// last long.
 	audited, quiet bool
 }
 
@@ -53,7 +54,7 @@ var calls = map[string]access{
 	pb.Percolator_Work_FullMethodName: {role: certs.Observer, quiet: true},
 	// A long-lived snapshot holds its history.
 	pb.Percolator_HoldHistory_FullMethodName: {role: certs.Reader},
-	// Programs create the tables that they write to; existing tables are not changed.
+	// Programs create the tables that they write to; existing tables only get split keys.
 	pb.Percolator_CreateTable_FullMethodName: {role: certs.Writer, audited: true},
 	pb.Percolator_DropTable_FullMethodName:   {role: certs.Operator},
 	pb.Percolator_SplitTablet_FullMethodName: {role: certs.Operator},
@@ -261,8 +262,9 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 			"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)}
 }
 
-// refuseOperation returns an error unless the caller has the role for the operation. It replaces a
-// reader's status check by one that rolls back only an expired transaction.
+// refuseOperation returns an error unless the caller has the role for the operation, or admit
+// refuses the operation anyway. It replaces a reader's status check by one that rolls back only an
+// expired transaction.
 func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	op := wire.OperationOf(req)
 	// admit refuses these with a better message

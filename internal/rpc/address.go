@@ -55,8 +55,8 @@ var (
 	ErrOtherService = coded.New("", "it is a node's port for other nodes, or another program's")
 )
 
-// Diagnose returns whether retrying a failed connection is futile, and the cause of the failure;
-// nil if the failure is clear enough. gRPC returns the errors of connections and of TLS as texts
+// Diagnose returns whether retrying a failed connection is futile, and the cause of the failure, or
+// nil for any failure not listed here. gRPC returns the errors of connections and of TLS as texts
 // only: this is the one place that parses them.
 func Diagnose(failure string) (futile bool, code error) {
 	has := func(part string) bool { return strings.Contains(failure, part) }

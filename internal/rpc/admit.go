@@ -10,9 +10,9 @@ import (
 // checks. They have no state and send nothing; workers of all streams run them concurrently.
 // The checks that require the oracle or meta follow (future.go, tableids.go).
 
-// admission collects the reasons to refuse one request. A remote client may read everything
-// and change users' columns of user tables in transactions, but may not change what belongs to
-// the nodes. A request that lacks a nested message is refused too, so that later code need not
+// admission collects the reasons to refuse one request. A remote client may read everything but
+// timers, and change users' columns of user tables in transactions, but may not change what belongs
+// to the nodes. A request that lacks a nested message is refused too, so that later code need not
 // check for nil.
 type admission struct {
 	incomplete bool   // a nested message is missing
@@ -46,8 +46,7 @@ func admit(req *pb.TabletRequest, works bool) (table uint32, refusal *pb.Error) 
 	return a.highest, nil
 }
 
-// request inspects every nested message. After decoding, a missing message and an empty one
-// cannot be distinguished.
+// request inspects every nested message.
 func (a *admission) request(req *pb.TabletRequest) {
 	op, s := wire.OperationOf(req), wire.SubjectOf(req)
 	a.need(!s.Incomplete)
@@ -93,13 +92,13 @@ func (a *admission) request(req *pb.TabletRequest) {
 	}
 }
 
-// cells checks the access to the cells. Any cell may be read, and other clients' transactions
-// in user tables may be ended: a client that encounters a lock may check the status at its
-// primary, which may be an acknowledgment, and roll it back there. Meta's records define the
-// tablets: a client that wrote them could destroy the cluster. An acknowledgment records that
-// an observer has processed a change: one written by a client that is not a worker would prevent
-// the observer from ever seeing the change (design section 4, "A notification is written with its
-// write record").
+// cells checks the access to the cells. Any cell but a timer may be read, and other clients'
+// transactions in user tables may be ended: a client that encounters a lock may check the status at
+// its primary, which may be an acknowledgment, and roll it back there. Meta's records define the
+// tablets: a client that wrote them could destroy the cluster. An acknowledgment records that an
+// observer has processed a change: one written by a client that is not a worker would prevent the
+// observer from ever seeing the change (design section 4, "A notification is written with its write
+// record").
 func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)

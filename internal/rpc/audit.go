@@ -18,9 +18,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Authorization of calls, and the audit log: one line per operator's act, written when the
-// call has ended, whatever its outcome. There is no state. The gRPC server's authInterceptor
-// calls it on gRPC's goroutines, the console on those of its HTTP requests.
+// Authorization of calls, and the audit log: one line per operator's act that is not quiet
+// (access), written when the call has ended, whatever its outcome. There is no state. The gRPC
+// server's authInterceptor calls it on gRPC's goroutines, the console on those of its HTTP
+// requests.
 
 // AuditMessage is the message of all lines of the audit log.
 const AuditMessage = "audit"
@@ -43,14 +44,15 @@ type Schema interface {
 }
 
 // NewGuard returns a Guard that writes to the log. policy is as ServerConfig.Policy; schema is
-// used only if it is not nil.
+// used only if policy is not nil.
 func NewGuard(logger *slog.Logger, policy func() (*pb.Policy, time.Time), schema Schema) *Guard {
 	return &Guard{logger, &grants{read: policy}, schema}
 }
 
 // Call calls do if the caller may call the method, and returns do's answer without the parts for
-// which the caller has no grant. Otherwise it returns a *txn.ServerError with CODE_PERMISSION. It
-// writes an audited call to the audit log, also if it was refused or do panicked.
+// which the caller has no grant. Otherwise it returns the refusal as a *txn.ServerError, or the
+// error of reading the schema. It writes an operator's act to the audit log, also if it was refused
+// or do panicked; a quiet one only if it was refused.
 func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	do func() (any, error)) (resp any, err error) {
 	short := method[strings.LastIndexByte(method, '/')+1:]
@@ -98,7 +100,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	return resp, nil
 }
 
-// made makes the call and audits it.
+// made makes the call, and audits it if it is an operator's act and not quiet.
 func (g *Guard) made(ctx context.Context, who Caller, method string, req any,
 	do func() (any, error)) (resp any, err error) {
 	if !isAct(method, req) || calls[method].quiet {

@@ -44,10 +44,10 @@ type Client struct {
 
 var _ txn.Transport = (*Client)(nil)
 
-// Dial connects to the addresses, each a host:port, and returns a Transport as soon as one has
+// Dial connects to the addresses (CheckAddress) and returns a Transport as soon as one has
 // answered. It returns an error that wraps txn.ErrUnavailable if ctx or DialTimeout ends first or,
-// without AwaitStart, if all addresses have refused connections for allRefusedAfter. A node's
-// refusal of the client is returned at once.
+// without AwaitStart, if retrying all addresses has been futile (Diagnose) for allRefusedAfter. A
+// node's refusal of the client is returned at once, unless it is for lack of room.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error) {
 	return dial(ctx, addrs, cfg, nil)
 }
@@ -119,8 +119,8 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	return c, nil
 }
 
-// allRefusedAfter is the time for which Dial retries addresses that refuse connections or belong to
-// another service: the time that a starting node has to open its listener.
+// allRefusedAfter is the time for which Dial retries addresses although that is futile (Diagnose):
+// the time that a starting node has to open its listener.
 const allRefusedAfter = 700 * time.Millisecond
 
 // connectAny tries the addresses in turn until one answers, and makes its link the one in use. It
@@ -175,7 +175,7 @@ func (c *Client) failover(l *link) {
 }
 
 // Send sends the operation to the tablet's leader if there is a connection to it, else to the
-// address in use, and waits for its answer or the end of ctx. Its errors are those of link.send.
+// address in use, and waits for its answer or the end of ctx. Its errors are those of attempt.
 // Only an operation that was surely not sent is sent again, to the address in use: only the
 // coordinator knows which operations are idempotent.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
@@ -208,7 +208,7 @@ func (c *Client) leader(tablet uint64) *link {
 }
 
 // attempt sends the operation over the link and, if bounded, waits for the answer for answerWithin
-// at most.
+// at most; after that the error wraps errBroken. Its other errors are those of link.send.
 func (c *Client) attempt(ctx context.Context, l *link, req *pb.TabletRequest,
 	bounded bool) (*pb.TabletResponse, error) {
 	attempt := ctx
@@ -232,8 +232,8 @@ func (c *Client) attempt(ctx context.Context, l *link, req *pb.TabletRequest,
 	return resp, err
 }
 
-// isUnreachable reports whether the node could not reach the node that serves the operation.
-// The client should try another node, which may not be partitioned.
+// isUnreachable reports whether the error may mean that the node did not reach the node that serves
+// the operation. The client should try another node, which may not be partitioned.
 func isUnreachable(e *pb.Error) bool {
 	switch e.GetCode() {
 	case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNKNOWN:

@@ -92,8 +92,8 @@ func (c *Clients) Disconnect(ctx context.Context, identity string, id uint64) (c
 	return closed
 }
 
-// identity returns the name in the certificate, or the remote host for a connection in plain
-// text or without a call so far.
+// identity returns the name in the certificate or of the token, or the remote host for a connection
+// in plain text or without a call so far.
 func (c *clientConn) identity() string {
 	if who := c.caller.Load(); who != nil {
 		return who.identity()

@@ -52,14 +52,16 @@ const (
 	connectTimeout   = 5 * time.Second
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
-	// unaryTimeout is the timeout of one unary call; the coordinator retries it.
+	// unaryTimeout is the timeout of most unary calls (Client.timeout); the coordinator retries
+	// them.
 	unaryTimeout = 10 * time.Second
-	// verifyTimeout is slightly longer than the timeout of the verifying node for its
-	// replicas.
+	// verifyTimeout is the timeout of the calls VerifyTablet, RestoreTable and MergeTablets. It is
+	// slightly longer than that of the verifying node for its replicas.
 	verifyTimeout = 70 * time.Second
 	// answerWithin is the timeout of one attempt of an operation, or of a query of tables or
-	// tablets, if there are other addresses: a stalled node keeps its connections open, and a
-	// partitioned one keeps its clients. It is longer than an election.
+	// tablets, if there are other addresses, and of each request over a direct connection: a
+	// stalled node keeps its connections open, and a partitioned one keeps its clients. It is
+	// longer than an election.
 	answerWithin = 3 * time.Second
 )
 

@@ -18,7 +18,7 @@ import (
 
 // conns is a listener that limits the number of connections and gives each its share of the
 // server's memory. gRPC has no per-connection state and cannot close a connection, so handlers
-// find both through the connection's remote address.
+// find the connection, and its memory, through its remote address.
 type conns struct {
 	net.Listener // of a connlimit.Limiter
 	all          *semaphore.Weighted
@@ -113,8 +113,8 @@ type clientAddr struct {
 	conn *clientConn
 }
 
-// connection returns the connection of the call, or nil if Limit, Listen and Serve have not
-// accepted it.
+// connection returns the connection of the call, or nil if no listener of Limit, Listen or Serve
+// has accepted it.
 func connection(ctx context.Context) *clientConn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(clientAddr); ok {

@@ -40,7 +40,8 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	return future(req, latest)
 }
 
-// future returns an error if the request has timestamps above latest. A record or lock from
+// future returns an error if the request has timestamps above latest, or a lock's expiry more than
+// maxLockTTL above it. A record or lock from
 // the future could not be read, overwritten or removed until that time, and a false "now"
 // would expire the locks of live transactions (design section 4, "Snapshots").
 func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {

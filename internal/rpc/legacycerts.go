@@ -47,7 +47,8 @@ func (r *LegacyCerts) Seen(who Caller, logger *slog.Logger, now func() time.Time
 	r.call(who, logger, now)()
 }
 
-// call records a call. The caller must call end when it ends.
+// call records a call of a client whose certificate has no role. The caller must call end when the
+// call ends.
 func (r *LegacyCerts) call(who Caller, logger *slog.Logger, now func() time.Time) (end func()) {
 	if who.Role != certs.Client {
 		return func() {}
@@ -94,7 +95,7 @@ func (r *LegacyCerts) forget(now time.Time) {
 	})
 }
 
-// Clients returns the clients of the last day, sorted by name.
+// Clients returns up to maxLegacyCerts clients of the last day, sorted by name.
 func (r *LegacyCerts) Clients(now time.Time) (out []LegacyClient) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,10 +16,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// errBroken means that the connection failed. The operation may or may not have been applied.
+// errBroken means that the connection failed. Unless the error also wraps txn.ErrNotSent, the
+// operation may or may not have been applied.
 var errBroken = txn.NewError("connection lost")
 
-// link is one address: a connection and, while there is work, one Operations stream on it. The
+// link is one address: a connection and, from its first operation on, one Operations stream. The
 // goroutine run opens streams and sends; each stream has another goroutine that receives.
 // Callers only queue their operation and wait.
 //
@@ -97,7 +98,7 @@ func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *l
 }
 
 // send queues the operation and waits for its answer, with the address of the tablet's leader if
-// the answer names one, or for the end of ctx. The error wraps txn.ErrNotSent exactly if the
+// the answer names one, or for the end of ctx. The error wraps txn.ErrNotSent only if the
 // operation did not leave this process, or the server refused the connection and has not started
 // it, and also a txn.OverloadedError if the queue is full.
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (resp *pb.TabletResponse,
@@ -125,7 +126,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (resp *pb.Tablet
 	if first {
 		l.notify()
 	}
-	// The owner of the call, receive or drop, sends the answer.
+	// The owner of the call sends the answer.
 	select {
 	case a := <-c.answer:
 		return a.resp, a.leader, a.err
@@ -297,7 +298,7 @@ func (s *stream) add(c *call) bool {
 }
 
 // receive dispatches answers until the stream ends. Then it answers the pending calls with
-// errBroken.
+// errBroken, and with txn.ErrNotSent too if the server has refused the connection.
 func (s *stream) receive() {
 	var err error
 	for err == nil {

@@ -26,7 +26,7 @@ import (
 // Transport that acts as a caller. They check what Server checks by the same code. Their goroutines call
 // it; it has none.
 
-// Listen limits the listener's connections as Serve does, with limits of their own.
+// Listen limits the listener's connections as Serve does, but counts them apart from Serve's.
 func (s *Server) Listen(lis net.Listener) net.Listener {
 	limiter, cfg := newLimiter(s.service.cfg), s.service.cfg
 	s.service.others.Store(limiter)

@@ -72,7 +72,7 @@ func (l *LocalWorker) OpenWork(ctx context.Context, _ string) (*WorkSession, err
 
 // workPipe is a session within the process. Each end is used as its stream is.
 type workPipe struct {
-	ctx       context.Context // ends when the worker closes the session
+	ctx       context.Context // ends when the worker ends, or closes the session
 	requests  chan *pb.WorkRequest
 	responses chan *pb.WorkResponse
 	left      chan struct{} // closed when the worker sends nothing more

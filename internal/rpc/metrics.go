@@ -36,8 +36,8 @@ type ServerStats struct {
 	Displaced   uint64 // connections without a call closed to make room for others
 	RateRefused uint64 // operations refused by a rate limit; not in Errors
 	// Committed counts the clients' committed transactions: one-phase commits, and commits that
-	// decide a transaction of two phases. It excludes those of clients of releases before 0.1.0,
-	// and transactions of weak notifications alone.
+	// decide a transaction of two phases. It excludes asynchronous commits, those of clients of
+	// releases before 0.1.0, and transactions of weak notifications alone.
 	Committed uint64
 }
 

@@ -45,9 +45,9 @@ type answered struct {
 	held  int64
 }
 
-// Operations serves one stream until the client ends it, it breaks, or the server drains.
-// Accepted operations are finished and answered; to the client, the replies to all others are
-// lost.
+// Operations serves one stream until the client ends it, it breaks, or the server drains. Unless
+// the stream breaks, accepted operations are finished and answered; to the client, the replies to
+// all others are lost.
 func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	pb.OperationResults]) error {
 	ctx, cancel := context.WithCancel(stream.Context())

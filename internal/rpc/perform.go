@@ -16,9 +16,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Execution of one operation on its worker's goroutine. All state is in the task. A panic in
-// the Transport becomes an answer, and every error becomes one that states whether the
-// operation may have been applied.
+// Execution of one operation on the goroutine of its stream's worker, or of Local.Send. A panic in
+// the Transport becomes an answer, and every error becomes one that states whether the operation
+// may have been applied.
 
 const (
 	// largeWithin is the maximum wait for memory for a large answer. The operation's deadline,
@@ -90,7 +90,8 @@ func (o *performer) execute(ctx context.Context, t *task, counts *use) (*pb.Tabl
 	return resp, bytes
 }
 
-// leaderOf returns the address for clients of the node that leads the tablet, "" if it is not known.
+// leaderOf returns the address for clients of the other node that leads the tablet, or "" (see
+// ServerConfig.LeaderOf).
 func (s *service) leaderOf(tablet uint64) string {
 	if s.cfg.LeaderOf == nil {
 		return ""

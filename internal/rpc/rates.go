@@ -126,8 +126,8 @@ func (r *rates) answered(p *pb.Policy, identity string, req *pb.TabletRequest, c
 	}
 }
 
-// cellsOf returns the number of cells named in the request, at least 1, or 0 if it ends a
-// transaction whose cells were counted before.
+// cellsOf returns the number of cells named in the request, at least 1, or 0 if the operation
+// finishes a transaction or cleans up (wire.Finishes).
 func cellsOf(req *pb.TabletRequest) int {
 	if wire.OperationOf(req).Has(wire.Finishes) {
 		return 0

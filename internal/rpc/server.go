@@ -66,7 +66,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 // Guards returns the options of every server on a node's address for clients: they recover
 // panics, require a certificate with the role of the call, count connections of Limit as used
 // at their first call, limit streams, and close dead connections. They use TLS, Revoked,
-// MaxStreams and Logger of cfg.
+// LegacyCerts, MaxStreams, MaxIdle and Logger of cfg.
 func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
 	return guarded(cfg, NewGuard(cfg.Logger, nil, nil))
@@ -253,9 +253,9 @@ func (s *service) Observers(ctx context.Context,
 	return &pb.ObserversResponse{Observers: list}, err
 }
 
-// HoldHistory acquires, renews or ends a lease on history, or changes a subscription. It adds the
-// caller's origin to the holder's name: leases are limited per origin. A subscription belongs to
-// the name in the caller's certificate.
+// HoldHistory acquires, renews or ends a lease on history, or reads or changes subscriptions. It
+// adds the caller's origin to the holder's name: leases are limited per origin. A subscription
+// belongs to the name in the caller's certificate or of its token.
 func (s *service) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	// The subscription's owner was set where the call was authorized.

@@ -66,8 +66,8 @@ const (
 	reasonDomain   = "percolator"
 )
 
-// Starting returns the status of a node that does not serve yet. Builds that do not know its
-// reason have its code.
+// Starting returns the status of a node that does not serve yet. Clients of builds that do not know
+// its reason use its code, Unavailable.
 func Starting(message string) error {
 	st, err := status.New(codes.Unavailable, message).WithDetails(&errdetails.ErrorInfo{
 		Reason: startingReason, Domain: reasonDomain,

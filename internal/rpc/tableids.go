@@ -41,7 +41,7 @@ func (t *tableIDs) learn(ids ...uint32) {
 // may be that of OutcomesTable.
 func (t *tableIDs) created(id uint32) { t.highest.CompareAndSwap(id-1, id) }
 
-// check returns an error if the table id is not allocated.
+// check returns an error if the table id is not allocated, or meta has not answered.
 func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	if id <= t.highest.Load() {
 		return nil
@@ -61,8 +61,8 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	}
 	if err := t.ask(ctx); err != nil {
 		return &pb.Error{
-			Code: pb.Error_CODE_UNAVAILABLE, Message: "its table could not be looked up: " +
-				err.Error(),
+			Code:    pb.Error_CODE_UNAVAILABLE,
+			Message: "the request's table could not be looked up: " + err.Error(),
 		}
 	}
 	if id > t.highest.Load() {

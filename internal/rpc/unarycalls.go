@@ -87,7 +87,7 @@ func (c unaryCalls) Observers(ctx context.Context) ([]*pb.ObserverState, error) 
 	return resp.GetObservers(), err
 }
 
-// HoldHistory acquires, renews or ends a lease on history.
+// HoldHistory acquires, renews or ends a lease on history, or reads or changes subscriptions.
 func (c unaryCalls) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return c.rpc.HoldHistory(ctx, req)

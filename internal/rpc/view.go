@@ -41,7 +41,8 @@ func (v View) Key() string {
 // Hides reports whether the table is hidden.
 func (v View) Hides(table uint32) bool { return v.filter.has(mvcc.TableID(table)) }
 
-// Narrow returns a copy of the answer without hidden parts, or nil if nothing is left.
+// Narrow returns the answer without hidden parts, or nil if nothing is left. It does not change m,
+// and returns m itself if m cannot hold hidden parts.
 func (v View) Narrow(m proto.Message) proto.Message {
 	out, refusal := v.filter.narrow(nil, m)
 	if refusal != nil {

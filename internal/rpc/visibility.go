@@ -48,7 +48,7 @@ func (h visibilityFilter) has(table mvcc.TableID) bool {
 }
 
 // refuseNamed returns an error if the caller has no grant for the table that the call names,
-// directly or by an observer. The service refuses calls that name no existing table.
+// directly or by an observer. It lets calls that name no existing table pass to the service.
 func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error, error) {
 	if create, ok := req.(*pb.CreateTableRequest); ok && create.Name == OutcomesTable && !who.mayUseOutcomes() {
 		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: ofOutcomes}, nil
@@ -333,7 +333,8 @@ func (h visibilityFilter) grants(all []*pb.Grant) []*pb.Grant {
 	return slices.DeleteFunc(all, func(g *pb.Grant) bool { return h.has(mvcc.TableID(g.Table)) })
 }
 
-// refuseTable returns an error if the table has grants but none with the role for the caller.
+// refuseTable returns an error if the table has grants but none with the role for the caller, or
+// if they are older than grantsAge.
 func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.Role) *pb.Error {
 	tables, at := g.now()
 	t, ok := tables[table]

@@ -133,7 +133,7 @@ func (c *Client) Cluster() string { return c.cluster }
 // Incarnation identifies the client among workers.
 func (c *Client) Incarnation() uint64 { return c.worker.Incarnation }
 
-// Addresses returns those that Dial was given.
+// Addresses returns those that Dial was given, with their ports.
 func (c *Client) Addresses() []string {
 	out := make([]string, len(c.links))
 	for i, l := range c.links {
