@@ -14,12 +14,12 @@ import (
 )
 
 // Admin controls a cluster: observers, parked notifications, timers, tablets and the policy. The
-// command line uses it too. It behaves the same in a node's process and over the network, where
-// the client's certificate must have the role that each method names; without one, all methods are
-// allowed. What an operator changes over the network is written to the audit log of the answering
-// node. Its methods are safe for concurrent use. They return ErrInvalid for a request that cannot
-// succeed, such as one that names no observer of the cluster, and ErrPermission, ErrUnavailable and
-// ErrClosed.
+// command line uses it too. It behaves the same in a node's process and over the network, where the
+// client's certificate must have the role that each method names; if the nodes serve plain text,
+// all methods are allowed. What an operator changes over the network is written to the audit log of
+// the answering node. Its methods are safe for concurrent use. They return ErrInvalid for a request
+// that cannot succeed, such as one that names no observer of the cluster, and ErrPermission,
+// ErrUnavailable and ErrClosed.
 type Admin struct{ db *DB }
 
 // Admin returns the control of the cluster. It uses the handle and ends with it.

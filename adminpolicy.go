@@ -14,14 +14,14 @@ type Policy struct {
 	Version           uint64        // grows with every change; SetPolicy ignores it
 	Replicas          int           // target number of replicas of a tablet: 1, 3 or 5
 	History           time.Duration // how long old versions stay readable
-	CollectionMaxHold time.Duration // age up to which an open snapshot keeps old versions; 0: 10·History
+	CollectionMaxHold time.Duration // maximum age of held versions, as by snapshots; 0: 10·History
 	NoCollection      bool          // keep all old versions
 	ReplaceDeadAfter  time.Duration // how long a node may be down before its replicas are replaced
 	ForgetAfter       time.Duration // how long a node without replicas may be down; 0: forever
 	SplitSize         uint64        // bytes above which a tablet is split
 	SplitLoad         uint64        // operations per second above which a tablet is split
 	SplitMaxTablets   int           // maximum number of tablets
-	NoSplits          bool          // split tablets on request only
+	NoSplits          bool          // split and merge tablets on request only
 	ClientMaxTables   int           // maximum number of tables created by one client; 0: no limit
 	ClientMaxTablets  int           // maximum number of tablets of these tables; 0: no limit
 	ClientRate        int           // cells per second that one client may use by each node; 0: no limit

@@ -81,8 +81,8 @@ func (c *Change) UnmarshalJSON(data []byte) error {
 // for an open snapshot. The last element is an error: ctx's; ErrSnapshotTooOld if the loop is so
 // slow, or from so old, that changes are no longer in the history; ErrNoTable if a table was
 // dropped; ErrUnavailable if a tablet cannot be reached for 20 s; ErrInvalid if from is in the
-// future, or a range has Reverse, Limit or KeysOnly. Cells that a restore has written are yielded
-// as Initial only, not as changes.
+// future, there is no range, or a range has Reverse, Limit or KeysOnly. Cells that a restore has
+// written are yielded as Initial only, not as changes.
 func (db *DB) Changes(ctx context.Context, from Timestamp, rows ...RowRange) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		spec, err := changeSpec(from, rows)
@@ -130,8 +130,8 @@ func changeOf(c *txn.Change) Change {
 
 // Subscription is a named position in the changes, which the cluster stores. It survives restarts
 // of the subscriber and of nodes. History is kept from the position on, up to the age that the
-// policy allows (max-hold); beyond that, Changes returns ErrSnapshotTooOld, and the subscriber has
-// to begin again.
+// policy allows (collection-max-hold); beyond that, Changes returns ErrSnapshotTooOld, and the
+// subscriber has to begin again.
 type Subscription struct {
 	db   *DB
 	name string
@@ -149,8 +149,8 @@ type SubscriptionInfo struct {
 
 // Subscribe opens the subscription of that name, of 1 to 64 bytes, and creates it if there is none.
 // It does not reserve the name: one process at a time should use it. A subscription belongs to the
-// name in its creator's certificate; only a client with that name, or an
-// operator, can move or delete it.
+// name in its creator's certificate; only a client with that name, or an operator, can move or
+// delete it.
 func (db *DB) Subscribe(ctx context.Context, name string) (*Subscription, error) {
 	if err := db.check(); err != nil {
 		return nil, err

@@ -51,8 +51,8 @@ func (db *DB) SetExpiry(ctx context.Context, table string, e Expiry) error {
 	return db.c.SetExpiry(ctx, table, expiry)
 }
 
-// DropTable removes a table and its contents. It returns ErrNoTable if the table does not
-// exist.
+// DropTable removes a table and its contents. It needs a certificate of the role operator. It
+// returns ErrNoTable if the table does not exist.
 func (db *DB) DropTable(ctx context.Context, name string) error {
 	if err := db.check(); err != nil {
 		return err
@@ -84,7 +84,8 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 // Transact runs fn in a transaction and commits it. If the transaction met a conflict or a lock, or an
 // overloaded node refused it, Transact runs fn again, after a backoff, until ctx ends; the error then
 // wraps both ctx's error and that of the last run. MaxRetries sets a bound; the error is then a
-// *RetryError. Transact does not retry after ErrCommitUnknown.
+// *RetryError. It also runs fn again, once, if a table was dropped. Transact does not retry after
+// ErrCommitUnknown.
 //
 // If fn returns an error, the transaction is rolled back and Transact returns that error unchanged,
 // unless a read of the transaction failed for such a reason: then fn runs again, whatever it returned.

@@ -36,5 +36,5 @@
 // (Dial). This package links neither actors nor storage. When a client process dies, the
 // locks of its unfinished commits expire (after ten seconds by default); the next
 // transaction that encounters such a lock commits it or rolls it back as the primary lock
-// decides.
+// decides or, in an asynchronous commit, all locks of the transaction.
 package percolator

@@ -16,7 +16,7 @@ var _ = hook.Set(hook.Functions{
 	WithDB: func(ctx context.Context, db any) context.Context { return withDB(ctx, db.(*DB)) },
 })
 
-// Errors of internal/txn are *LimitError here: errors.As finds both types.
+// In an error, errors.As finds a *txn.LimitError as a *LimitError too.
 var _ = txn.SetPublicLimit(func(e *txn.LimitError, target any) bool {
 	public, ok := target.(**LimitError)
 	if ok {

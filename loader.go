@@ -25,10 +25,11 @@ type LoaderConfig struct {
 	Queue int
 	// Backlog is the number of runnable notifications at which Load blocks, so that slow
 	// observers slow the loader down. Defaults to 10,000; a negative value removes the bound.
-	// Parked notifications do not count, nor those of observers that are paused, retired, or
-	// registered by no running process. All loaders of a handle share one count, which is up to
-	// 250 ms old, or 1 s if counting is slow or fails. A Load from inside an observer ignores
-	// Backlog, since its run may be what reduces the backlog.
+	// Parked notifications do not count, nor those of observers that are paused, retired,
+	// registered by no running process, or blocked by runs that never return. All loaders of a
+	// handle share one count, which is up to 250 ms old, or 1 s if counting is slow; if it fails,
+	// the count is 0 for up to 1 s. A Load from inside an observer ignores Backlog, since its run
+	// may be what reduces the backlog.
 	Backlog int
 	// Name is the name of the loader's transactions; see the option Name.
 	Name string

@@ -7,9 +7,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Middleware wraps the functions of observers: it is called once for each observer, with the
-// function to wrap, and returns the function to run instead. A run of an ObserverFunc is a batch
-// of one change. o has the observer's options; its functions are not set.
+// Middleware wraps the functions of observers: it is called for each observer, possibly more than
+// once, with the function to wrap, and returns the function to run instead. A run of an
+// ObserverFunc is a batch of one change. o has the observer's options; its functions are not set.
 //
 // A middleware that does not call next acknowledges the changes without having processed them,
 // unless it returns an error. It must return an error of next, in particular a *PartialError, as

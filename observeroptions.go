@@ -13,9 +13,9 @@ const maxDebounce = 24 * time.Hour
 
 // MaxConflicts sets the number of consecutive conflicts of one row that count as one failed
 // run towards MaxAttempts. Defaults to 64. A conflict is a run whose transaction ends with
-// ErrConflict or ErrLocked, or whose function returns an error that wraps ErrUnavailable. A
-// commit or a failed run resets the count. Runs for which no node served the transaction do
-// not count.
+// ErrConflict or ErrLocked, or whose function returns an error that wraps ErrUnavailable,
+// ErrOverloaded or ErrCommitUnknown. A commit or a failed run resets the count. Runs for which
+// no node served the transaction do not count.
 //
 // The backoff between the runs grows from 2 ms to 500 ms, so that 64 runs take about 20 s.
 // With fewer than ten, rows that are merely contended fail.

@@ -30,8 +30,8 @@ type Parked struct {
 // outside the failed run's transaction, which has been rolled back.
 //
 // Each parking calls fn at least once. It calls fn again if fn returns an error, or the process
-// ends before the parking is recorded: the notification is then not parked, runs again after the
-// longest backoff (one minute), and is parked by its next failed run for which fn returns nil. fn
+// ends before the parking is recorded: the notification is then not parked, runs again after a
+// backoff of at most one minute, and is parked by its next failed run for which fn returns nil. fn
 // should therefore be idempotent, for example by writing to a row named after the observer, the row
 // and CommitTS. A change of the row during the call may prevent the parking.
 //

@@ -26,8 +26,9 @@ func (e *RetryAfterError) Unwrap() error { return e.Err }
 // refuses it for d: the service limits the rate of calls, or is down. err is the refusal; a nil
 // err stands for ErrUnavailable, so the result is never nil.
 //
-// The whole observer then waits, on all nodes: no run starts for d. Nothing counts towards
-// MaxAttempts or MaxConflicts however long that lasts, and the changes of a batch stay together.
+// The whole observer then waits, on all nodes, or for d below 10 ms in this process only: no run
+// starts for d. Nothing counts towards MaxAttempts or MaxConflicts however long the wait lasts, and
+// the changes of a batch stay together.
 // After d one run tries again; if it is not refused two run, then four, and so on up to the
 // observer's limit. After waits of at most 2 s, the observer also spaces its runs at the rate that
 // the service has admitted before, and tests from time to time whether it admits more.

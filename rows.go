@@ -110,7 +110,7 @@ func (r RowRange) spec(cols []Column) (txn.ScanSpec, error) {
 	}
 	for _, c := range cols {
 		if c.Table != r.table {
-			return s, txn.Invalid("column %q belongs to table %q, but the scan is of table %q",
+			return s, txn.Invalid("column %q belongs to table %q, but the range is of table %q",
 				c.Name, c.Table, r.table)
 		}
 		s.Columns = append(s.Columns, c.Name)

@@ -4,7 +4,7 @@ package percolator
 type Stats struct {
 	Begun      uint64 // transactions begun, including the retries of Transact
 	OnePhase   uint64 // committed in one phase
-	TwoPhase   uint64 // committed in two phases
+	TwoPhase   uint64 // committed in two phases, asynchronous commits included
 	NotifyOnly uint64 // commits of weak notifications only
 	ReadOnly   uint64 // commits without writes
 	Conflicts  uint64 // runs that ended with a conflict
@@ -14,7 +14,7 @@ type Stats struct {
 	Retries    uint64 // runs of Transact after the first
 	RolledBack uint64 // rollbacks of failed prewrites
 	Heartbeats uint64
-	Leases     uint64 // requests that retain history for open snapshots
+	Leases     uint64 // requests that retain history, as for open snapshots
 	// Secondaries is the number of failed background commits of secondaries, which are left
 	// to lock resolution.
 	Secondaries  uint64

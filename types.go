@@ -8,7 +8,7 @@ import (
 
 // Timestamp is a timestamp of the oracle (§2.3): 46 bits of milliseconds since the Unix
 // epoch, then an 18-bit counter. Every transaction has a start timestamp, and every
-// committed one a greater commit timestamp; all are unique. Zero means "none".
+// committed one that wrote something a greater commit timestamp; all are unique. Zero means "none".
 type Timestamp uint64
 
 // Time returns the physical part, with a resolution of a millisecond. It is the time of the
@@ -53,8 +53,8 @@ type TableSpec struct {
 // The cluster deletes expired cells in separate transactions, as DB.DeleteColumn does: the
 // observers of the column see a deletion, readers see a cell until it is deleted, and an older
 // snapshot still sees it. A cell is deleted only if its newest version is that old, so a cell
-// rewritten in time stays. It is deleted later than due: by up to a twentieth of the age, at most
-// an hour, and by the duration of the deletions.
+// rewritten in time stays. It is deleted later than due: by up to a twentieth of the age, or a
+// second if that is more, at most an hour, and by the duration of the deletions.
 type Expiry struct {
 	// After is the age of the columns that Columns does not name: at least one second, or 0 for
 	// "never". Ages are rounded up to milliseconds.
