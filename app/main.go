@@ -22,7 +22,8 @@ import (
 // Deferred calls of main do not run. register registers the program's observers and tables;
 // it may be nil.
 func Main(register func(r *percolator.Registry), opts ...Option) {
-	// The first signal drains the node, the second stops it; more are dropped.
+	// The first signal drains the node, another one at least 50 ms later stops it; more are
+	// dropped.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	line := &shell.App{
@@ -43,8 +44,8 @@ func Main(register func(r *percolator.Registry), opts ...Option) {
 	os.Exit(cli.Run(context.Background(), line, os.Args[1:]))
 }
 
-// start sets the runtime's memory limit, from which the store's sizes also follow, and its number of
-// processors, and opens a node.
+// start sets the runtime's memory limit, to a part of the node's memory budget unless GOMEMLIMIT is
+// set, and its number of processors, and opens a node.
 func start(ctx context.Context, cfg node.Config) (shell.RunningNode, error) {
 	memory.Hold(memory.Find(cfg.Memory))
 	processors.AddSpare()
@@ -112,7 +113,8 @@ func (i *Invocation) Usage(format string, args ...any) error {
 // Command adds a command. use is its name and arguments, such as "crawl DIR [HOST...]", and
 // determines the number of arguments; short is a line of help; flags define its flags. A signal
 // cancels the context of run. If run returns an error, the process prints it and exits with code 1,
-// or 3 if the error wraps percolator.ErrUnavailable.
+// or 3 if the cluster could not serve it, as after percolator.ErrUnavailable,
+// percolator.ErrOverloaded and context.DeadlineExceeded.
 //
 // Help lists the program's commands in a separate group. If percolator has a command of the same
 // name, in this release or a later one, the program's replaces it, and percolator's becomes a
