@@ -14,7 +14,8 @@
 //
 // Invariants:
 //  1. A listener accepts only holders of a certificate that the authority has signed and not revoked
-//     and that has an accepted role. On the listener for clients the server checks revocation, per
+//     and that has an accepted role; one for browsers also accepts clients without a certificate
+//     (Files.Browsers). On the listeners for clients and browsers the server checks revocation, per
 //     call, to report it to the client (Files.Clients).
 //  2. Keys are readable only by their owner, and are never overwritten without Request.Force,
 //     except gossip.keys by RotateGossipKey.

@@ -42,7 +42,7 @@ type stamp struct {
 }
 
 // Open loads the files. If one is invalid, missing or expired it returns an error that names the file
-// and a remedy.
+// and a remedy. ca.crl may be missing.
 func Open(source Source, logger *slog.Logger) (*Files, error) {
 	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	f := &Files{source: source, logger: logger, checked: time.Now()}

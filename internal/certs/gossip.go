@@ -10,14 +10,15 @@ import (
 	"strings"
 )
 
-// gossipKeyBytes is the length of new keys: AES-256. Files may also contain keys of 16 and 24 bytes.
+// gossipKeyBytes is the length of new keys: AES-256. ReadGossipKeys also accepts keys of 16 and 24
+// bytes, with which a node does not start.
 const gossipKeyBytes = 32
 
 // maxGossipKeys limits the keys in the file; a rotation needs two.
 const maxGossipKeys = 16
 
-// ReadGossipKeys reads dir's gossip.keys and returns at least one key: the first encrypts, all
-// decrypt.
+// ReadGossipKeys reads dir's gossip.keys and returns 1 to maxGossipKeys keys: the first encrypts,
+// all decrypt.
 func ReadGossipKeys(dir string) ([][]byte, error) {
 	path := filepath.Join(dir, GossipKeys)
 	text, err := os.ReadFile(path)

@@ -24,7 +24,7 @@ import (
 // RevokedList is the name of the file with the revoked certificates.
 const RevokedList = "ca.crl"
 
-// maxRevokedBytes limits the file, to about ten thousand certificates.
+// maxRevokedBytes limits the file, to about twenty thousand certificates.
 const maxRevokedBytes = 1 << 20
 
 // ErrRevoked reports that the certificate's authority has revoked it.
@@ -112,8 +112,8 @@ func readLists(path string) (lists []*x509.RevocationList, err error) {
 }
 
 // Revoke adds certificates to the revocation list of the authority in a folder, each given by its
-// file or its serial number, and returns the number of revoked certificates. It keeps the lists of
-// other authorities in the file, and is idempotent.
+// file or its serial number, and returns the number of certificates in that list, old and new. It
+// keeps the lists of other authorities in the file, and is idempotent.
 func Revoke(dir string, which []string, now time.Time) (count int, err error) {
 	ca, key, err := loadCA(dir, now)
 	if err != nil {

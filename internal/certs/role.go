@@ -11,13 +11,13 @@ import (
 
 // Errors of this package. Messages name the file or certificate and a remedy.
 var (
-	// ErrRole reports that the authority issued the certificate, but for another role.
+	// ErrRole reports that the authority issued the certificate, but for another role or for none.
 	ErrRole = errors.New("certs: wrong role")
 	// ErrExpired reports that the certificate has expired or is not yet valid.
 	ErrExpired = errors.New("certs: certificate is not valid now")
 	// ErrExists reports that the file already exists, and Request.Force is not set.
 	ErrExists = errors.New("certs: file exists")
-	// ErrFiles reports that a file is missing or invalid.
+	// ErrFiles reports a missing or invalid file, or an invalid Request.
 	ErrFiles = errors.New("certs: unusable file")
 )
 
@@ -28,8 +28,8 @@ type Role string
 // internal/rpc contains the role that each call requires.
 const (
 	Reader   Role = "reader"   // reads data and the cluster's status
-	Writer   Role = "writer"   // runs transactions
-	Observer Role = "observer" // operates observers, such as starting back-fills
+	Writer   Role = "writer"   // runs transactions and creates tables
+	Observer Role = "observer" // runs observers in workers, and starts and cancels their replays
 	Operator Role = "operator" // administers the cluster
 	Node     Role = "node"     // a member of the cluster: all permissions
 	// Client is the role in certificates of early builds, which did not distinguish clients. It
