@@ -12,7 +12,8 @@ import (
 // lateIntervals is the number of intervals of a schedule after which its newest backup is late.
 const lateIntervals = 2
 
-// schedules reports schedules whose last attempt failed or whose newest backup is late.
+// schedules reports schedules whose last attempt failed, whose newest backup is late, or whose old
+// backups could not be removed.
 func (e *examination) schedules() {
 	for _, s := range e.status.GetSchedules() {
 		subject := "backup schedule " + s.GetName()

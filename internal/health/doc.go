@@ -4,6 +4,7 @@
 // the console show the findings unchanged.
 //
 // A finding has a kind from a fixed set (Kinds; docs/operating/alerts.md has a section for
-// each), a subject, one sentence on the problem and one on the remedy. A problem that stops
-// requests from being served is critical; one that will, or that degrades slowly, is a warning.
+// each), a subject, a text on the problem and one on the remedy. A problem that stops requests
+// from being served is critical; one that will, or that degrades slowly, is a warning; anything
+// else worth knowing is informational.
 package health

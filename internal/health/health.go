@@ -26,7 +26,7 @@ const (
 	OldCopy             = "old-copy"             // replicas lack entries that they acknowledged
 	ClockOff            = "clock-off"            // a clock differs from the other nodes' clocks
 	ClockSpeed          = "clock-speed"          // a clock runs faster or slower than another one
-	CertificateEnding   = "certificate-ending"   // expired, about to expire, or for another host
+	CertificateEnding   = "certificate-ending"   // expired, expiring, unusable or for another host
 	CertificateMismatch = "certificate-mismatch" // issued by a CA that other nodes do not trust
 	RevokedDiffer       = "revoked-differ"       // nodes have different revocation lists
 	RolelessClient      = "roleless-client"      // a client certificate that names no role
@@ -49,7 +49,7 @@ const (
 	ObserverPaused      = "observer-paused"      // work waits for a paused observer
 	ObserverBehind      = "observer-behind"      // the oldest notification has waited too long
 	ObserverParked      = "observer-parked"      // notifications that failed too often
-	ObserverStuck       = "observer-stuck"       // runs past their deadline
+	ObserverStuck       = "observer-stuck"       // runs past their deadline that do not return
 	ObserverContended   = "observer-contended"   // runs that keep losing conflicts
 	ObserverUnserved    = "observer-unserved"    // runs that keep failing as unavailable
 	ObserverOutside     = "observer-outside"     // an external service refuses its runs
@@ -105,8 +105,8 @@ const (
 	maxNamed = 8
 )
 
-// Thresholds returns the limits above which findings are reported, keyed by the metric that
-// the matching alert watches, in the metric's unit. Alerts use the same limits.
+// Thresholds returns the values from which on findings are reported, keyed by the metric that
+// the matching alert watches, in the metric's unit. Alerts use the same values.
 func Thresholds() map[string]float64 {
 	return map[string]float64{
 		"percolator_observer_oldest_seconds":            behind.Seconds(),
@@ -126,8 +126,8 @@ type examination struct {
 }
 
 // Examine returns the findings, the worst first, and how many more nodes, whichever they are,
-// may fail before a tablet loses its quorum; -1 if some tablet has none now. tablets is the
-// tablet map, which also lists tablets whose nodes are all away.
+// may fail without a tablet losing its quorum; -1 if some tablet has none now, 0 if no tablet is
+// known. tablets is the tablet map, which also lists tablets whose nodes are all away.
 func Examine(status *pb.ClusterStatusResponse,
 	tablets []*pb.TabletDescriptor) (findings []*pb.Finding, survives int32) {
 	e := &examination{status: status, tablets: map[uint64]*pb.TabletDescriptor{}}
@@ -187,7 +187,7 @@ func (e *examination) since(ts uint64) time.Duration {
 	return time.UnixMilli(e.status.GetUnixMs()).Sub(time.UnixMilli(mvcc.Timestamp(ts).Millis()))
 }
 
-// nodeName returns the node's id and the address for clients.
+// nodeName names the node by its address for clients, or by its id if it has none.
 func nodeName(n *pb.Node) string {
 	if n.GetListen() == "" {
 		return fmt.Sprintf("node %d", n.GetNodeId())

@@ -245,8 +245,8 @@ func (e *examination) upgrade() {
 			"build before.")
 }
 
-// revoked reports nodes that lack the newest revocation list: they accept certificates that the
-// others refuse.
+// revoked reports that nodes have different revocation lists: some accept certificates that others
+// refuse. It does not know which list is the newest.
 func (e *examination) revoked() {
 	nodes, counts := map[string][]uint64{}, map[string]uint32{}
 	for _, r := range e.status.GetNodes() {

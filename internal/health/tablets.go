@@ -130,8 +130,9 @@ func (e *examination) anAddress() string {
 }
 
 // badReplicas returns, by tablet, the replicas that its leader reports as stale, which do not vote,
-// and the replicas that could not replace another voter now: stale ones, inactive ones and those
-// that wait for a snapshot. Tablets whose leader does not answer are missing.
+// and the replicas that could not replace another voter now: stale ones, inactive ones, those that
+// wait for a snapshot and those that have received nothing. Tablets whose leader does not answer
+// are missing.
 func (e *examination) badReplicas() (stale, unready map[uint64]map[uint64]bool) {
 	stale, unready = map[uint64]map[uint64]bool{}, map[uint64]map[uint64]bool{}
 	note := func(of map[uint64]map[uint64]bool, tablet, replica uint64) {
