@@ -7,7 +7,7 @@ import (
 )
 
 // Static files of the console: one document, modules and a style sheet, which show the data of
-// /api/v1/cluster/stream and /api/v1/history. Handlers run on the goroutine of the request.
+// /api/v1/cluster/stream and of the questions. Handlers run on the goroutine of the request.
 
 //go:embed console
 var consoleFiles embed.FS

@@ -10,12 +10,13 @@ import (
 	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
-// Limits on look-ups of invalid tokens in meta. Tokens are too long to guess, so a valid one is never
-// refused: after maxGuesses invalid tokens of one kind (prefix and address), further tokens of that
-// kind are looked up one at a time. Requests call it on their goroutines.
+// Limits on look-ups of invalid tokens in meta. Tokens are too long to guess, so a valid one is
+// never refused for good: after maxGuesses invalid tokens of one kind (prefix and address), further
+// tokens of that kind are looked up one at a time, except those found valid before. Requests call
+// it on their goroutines.
 
 const (
-	// maxGuesses is the number of invalid tokens of one kind within guessTime above which others of
+	// maxGuesses is the number of invalid tokens of one kind within guessTime after which others of
 	// that kind are looked up one at a time. All kinds beyond maxKinds share one count.
 	maxGuesses = 10
 	guessTime  = time.Minute
@@ -59,8 +60,8 @@ func (g *guesses) known(token string) error {
 	return g.wrong[sha256.Sum256([]byte(token))]
 }
 
-// suspect reports whether the token must be looked up one at a time: its kind has exceeded maxGuesses
-// and it is not remembered as valid.
+// suspect reports whether the token must be looked up one at a time: its kind has reached
+// maxGuesses and it is not remembered as valid.
 func (g *guesses) suspect(addr netip.Addr, token string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

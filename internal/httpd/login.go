@@ -29,14 +29,14 @@ type User struct {
 	Name, Role string
 	How        string    // how the user was identified: "token" or "certificate"
 	Expires    time.Time // zero: not before the connection does
-	MayAct     bool      // the user has the operator's role
+	MayAct     bool      // the user's role includes the operator's
 }
 
 // Operators identifies users and performs their actions. Its methods are called concurrently. An
 // error that the client can fix is a *Refusal.
 type Operators interface {
 	// Identify returns the user of the token or, if that is empty, of the certificate. An unknown,
-	// expired or revoked token yields a Refusal with status 401.
+	// expired or revoked token, or a revoked certificate, yields a Refusal with status 401.
 	Identify(ctx context.Context, token string, cert *x509.Certificate) (User, error)
 	// Act calls a method of the client services if the user is authorized, and fills in resp.
 	Act(ctx context.Context, who User, from, method string, req, resp proto.Message) error

@@ -88,7 +88,7 @@ func snapshot(w http.ResponseWriter, req *http.Request) {
 	} else {
 		binary(w)
 	}
-	_ = p.WriteTo(w, debug) // the client has disconnected
+	_ = p.WriteTo(w, debug) // fails only if the client has disconnected
 }
 
 func binary(w http.ResponseWriter) { w.Header().Set("Content-Type", "application/octet-stream") }

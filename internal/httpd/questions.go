@@ -20,7 +20,8 @@ type Question struct {
 	// Answer returns the value to send as JSON. An error that wraps ErrQuestion is the client's
 	// fault (status 400); any other is the cluster's.
 	Answer func(ctx context.Context, form url.Values) (any, error)
-	// Data marks answers with rows or values, which Options.MayRead authorizes.
+	// Data marks answers with rows or values, which require a login unless Options.MayRead permits
+	// them.
 	Data bool
 	// Seen replaces Answer where the answer depends on the user: v is the user's view.
 	Seen func(ctx context.Context, form url.Values, v View) (any, error)

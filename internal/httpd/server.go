@@ -19,7 +19,7 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// Options configures a Server. Its functions are called concurrently, once per request.
+// Options configures a Server. Its functions, except Cluster, are called concurrently.
 type Options struct {
 	// Addr is the host:port to bind; port 0 picks a free one.
 	Addr string
@@ -47,7 +47,8 @@ type Options struct {
 	// may.
 	MayRead func(*http.Request) error
 	// Closed reports whether a request requires a login. It is called for all requests except
-	// health and the console's files, and for each event of a stream; nil means none requires one.
+	// health, the console's files and the login itself, and for each event of a stream; nil means
+	// none requires one.
 	Closed func(*http.Request) bool
 	// View returns the view of a user; the zero User has not logged in. Nil means nothing is
 	// hidden.
@@ -65,7 +66,7 @@ type Options struct {
 	MaxRequests int
 	// Metrics is the source of /metrics.
 	Metrics prometheus.Gatherer
-	// Logger receives net/http's errors; nil discards them.
+	// Logger receives logins, and net/http's errors at debug level; nil discards them.
 	Logger *slog.Logger
 }
 

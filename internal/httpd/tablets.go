@@ -35,7 +35,7 @@ type tabletTotals struct {
 
 // tablet merges the nodes' statuses of one tablet.
 type tablet struct {
-	*pb.StatusResponse        // of its leader, else of who knows the newest descriptor
+	*pb.StatusResponse        // of its leader, else of the replica with the highest term
 	away               uint64 // replicas on nodes that do not answer
 }
 

@@ -37,8 +37,9 @@ type found struct {
 	until time.Time
 }
 
-// NewTokens returns Tokens that find looks up, as Operators.Identify does. The user of a valid token is kept for the
-// duration, at most: a revocation takes as long. 0 means that each use looks the token up.
+// NewTokens returns Tokens that find looks up, as Operators.Identify does. The user of a valid
+// token is kept for the duration, at most: a revocation takes as long. 0 means that each use looks
+// the token up.
 func NewTokens(find func(ctx context.Context, token string) (User, error), kept time.Duration) *Tokens {
 	return &Tokens{
 		find: find, kept: kept, now: time.Now, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps),
@@ -46,9 +47,9 @@ func NewTokens(find func(ctx context.Context, token string) (User, error), kept 
 	}
 }
 
-// User returns the user of the token, which came from addr. A token that was recently found invalid is refused
-// without a look-up. Look-ups of suspect tokens run one at a time and do not delay valid tokens. Errors are *Refusals, or
-// those of find.
+// User returns the user of the token, which came from addr. A token that was recently found invalid
+// is refused without a look-up. Look-ups of suspect tokens run one at a time and do not delay those
+// of other tokens. Errors are *Refusals, or those of find.
 func (t *Tokens) User(ctx context.Context, addr netip.Addr, token string) (User, error) {
 	if user, ok := t.recent(token); ok {
 		return user, nil

@@ -66,7 +66,7 @@ func newClusterWatch(o Options, every time.Duration) *clusterWatch {
 	return w
 }
 
-// now returns a status that is at most age old.
+// now returns a status that is at most age old, or one of a poll that it waits for.
 func (w *clusterWatch) now(ctx context.Context, age time.Duration) (clusterNews, error) {
 	w.mu.Lock()
 	last := w.last
@@ -89,8 +89,9 @@ func (w *clusterWatch) now(ctx context.Context, age time.Duration) (clusterNews,
 	}
 }
 
-// listen returns a channel that holds the newest status, until leave; ok is false if there are too
-// many listeners or the watch is closed.
+// listen returns a channel that receives each new status, until leave is called. It holds the last
+// one at once if that is recent. ok is false if there are too many listeners or the watch is
+// closed.
 func (w *clusterWatch) listen() (news chan clusterNews, leave func(), ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,9 +233,9 @@ func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request, l *logins
 	_, _ = rw.Write(w.seen(news, l.viewOf(req)).whole())
 }
 
-// stream sends each new status of the cluster as a server-sent event, until the client disconnects or
-// loses its permission, which it checks before each event, or the watch is closed. The data of an event
-// is the answer of once without the tablets; their totals are in it.
+// stream sends each new status of the cluster as a server-sent event, until the client disconnects,
+// has lost its permission before an event, or the watch is closed. It skips a status if the client
+// is slow. The data of an event is the answer of once without the tablets; their totals are in it.
 func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request, l *logins) {
 	if req.Method != http.MethodGet { // a HEAD would not end
 		rw.Header().Set("Allow", http.MethodGet)
