@@ -88,13 +88,13 @@ type Chain struct {
 
 	Steps []*Step
 	Asked Step // the transaction of the requested change
-	// Cut and Deep report that Limit or Depth omitted steps, Wide that a row has more cells than a
-	// node returns, Old that transactions are older than the kept history.
+	// Cut reports that Limit omitted steps, Deep that Depth or maxRuns did, Wide that a row has
+	// more cells than a node returns, Old that transactions are older than the kept history.
 	Cut, Deep, Wide, Old bool
 
 	seen   map[uint64]int      // start timestamp → step
 	rows   map[string]*readRow // what was read, so that a chain that stays in a row reads it once
-	runs   int                 // followed in either direction; at most maxRuns
+	runs   int                 // followed down from the origin, repetitions included
 	cycles []string            // observers that set each other off, as "ping → pong → ping"
 }
 
@@ -337,7 +337,8 @@ func (t *Chain) triggered(ctx context.Context, step *Step, found *traces) ([]*St
 
 // runsOf returns the runs of a strong observer for a change of a cell: the first that started after
 // the commit, and so has read it (§2.4), and replays that read it again before the cell's next
-// change. An acknowledgment's start timestamp is its run's.
+// change; if none has committed, the one that has yet to. An acknowledgment's start timestamp is
+// its run's.
 func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 	o *pb.ObserverInfo) ([]*Step, error) {
 	ack := &pb.Cell{
@@ -388,8 +389,8 @@ func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 	return runs, nil
 }
 
-// uncommitted returns the run for a change that no acknowledgment is of. notified is the
-// observer's notify cell.
+// uncommitted returns the run for a change that no run has acknowledged. notified is the observer's
+// notify cell.
 func uncommitted(entries []*pb.HistoryEntry, change uint64, ack, cell, notified *pb.Cell) *Step {
 	run := &Step{State: NotRun, at: cell}
 	var notify *pb.Notify
@@ -419,7 +420,7 @@ func (r *Step) waits(n *pb.Notify) {
 	}
 }
 
-// Notes returns the values without a field in a table of steps, except the written cells.
+// Notes returns what a table of steps has no column for, except the written cells.
 func (r *Step) Notes() []string {
 	notes := []string{}
 	addf := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -447,7 +448,7 @@ func (r *Step) Notes() []string {
 	return notes
 }
 
-// Notes returns remarks on the steps: places at which the chain may continue.
+// Notes returns remarks on the steps: why some may be missing, and cycles.
 func (t *Chain) Notes() []string {
 	notes := []string{}
 	for _, n := range []struct {
@@ -473,7 +474,8 @@ func (t *Chain) Notes() []string {
 	return notes
 }
 
-// Next returns the command that explains the first step that has not committed; "" for none.
+// Next returns a sentence with the command that explains the first step that has not committed; ""
+// if all have.
 func (t *Chain) Next(cmds Commands) string {
 	for _, s := range t.Steps {
 		if s.State != Committed {

@@ -86,7 +86,7 @@ func (c Commands) Advice(text string, operands ...Operand) string {
 				args = append(args, operands[i])
 			case len(flags) > 0 || strings.HasPrefix(word, "-"):
 				flags = append(flags, word)
-			case len(args) > 0: // a number, which the reader has to choose
+			case len(args) > 0: // a number, or N for one that the reader has to choose
 				args = append(args, Operand{word, word})
 			default:
 				path = append(path, word)

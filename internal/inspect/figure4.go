@@ -42,8 +42,8 @@ func ObservedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
 // block is the contents of one Percolator column: the paper's columns side by side.
 type block struct {
 	column string
-	// orphan: acknowledgments of an observer that the catalogue does not know. Column is
-	// the observer's name.
+	// orphan: acknowledgments of an observer that Figure4.Observed lacks. column is the observer's
+	// name.
 	orphan bool
 	lines  map[uint64]*historyLine
 	acks   []string // observers, sorted

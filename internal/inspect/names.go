@@ -18,11 +18,12 @@ const metaName = "(meta)"
 
 // Names translates between tables and their ids. ByID and Address accept nil, which knows none.
 type Names struct {
-	IDs   map[string]mvcc.TableID // without dropped tables
+	IDs   map[string]mvcc.TableID // without dropped and hidden tables
 	texts map[uint32]string
 }
 
-// ReadNames reads the tables from meta, including dropped ones, whose locks may remain.
+// ReadNames reads the tables from meta, including dropped ones, whose locks may remain, but not
+// those hidden from the caller.
 func ReadNames(ctx context.Context, t txn.Transport) (*Names, error) {
 	tables, err := t.Tables(ctx)
 	if err != nil {
@@ -52,7 +53,7 @@ func (n *Names) Table(name string) (mvcc.TableID, error) {
 	return id, nil
 }
 
-// Chosen returns the table named in args, or all tables but meta's own.
+// Chosen returns the table that args[0] names or, without args, all tables in IDs.
 func (n *Names) Chosen(args []string) ([]mvcc.TableID, error) {
 	if len(args) > 0 {
 		id, err := n.Table(args[0])

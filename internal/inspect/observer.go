@@ -41,7 +41,8 @@ type Observer struct {
 	// most runs at once in a process: in force, else as set; 0 means as registered
 	Limit uint32 `json:"limit"`
 
-	// runs started: each counts as one of the next three, or no node could serve it
+	// runs started: each counts as one of the next three, as unavailable or as refused, or is
+	// running
 	Runs        uint64 `json:"runs"`
 	Commits     uint64 `json:"commits"`
 	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer

@@ -145,8 +145,10 @@ const (
 
 // Fates of a transaction according to its primary's cell.
 const (
-	FateAlive      = "alive"
-	FateExpired    = "expired" // whoever encounters it rolls it back
+	FateAlive = "alive"
+	// FateExpired means that the next transaction that encounters a lock of this one rolls it back
+	// or, after an asynchronous commit, decides it by all of its locks.
+	FateExpired    = "expired"
 	FateCommitted  = "committed"
 	FateRolledBack = "rolled_back"
 )
@@ -294,8 +296,9 @@ func (w *Why) read(ctx context.Context, client *txn.Client, entries []*pb.Histor
 	return nil
 }
 
-// fate reads the state of a transaction from its primary's row. It decides nothing; a
-// status check would roll an expired transaction back.
+// fate reads the state of a transaction from its primary's row alone: an asynchronous commit that
+// its client has not finished counts as alive or expired. It decides nothing; a status check would
+// roll an expired transaction back.
 func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary *pb.Cell,
 	expiry uint64) error {
 	o.Primary, o.primary = NewCell(primary, w.names), primary
