@@ -15,6 +15,7 @@
 //  2. Jobs (placement, collection of history, splits, back-fills) run while the node leads meta.
 //     Two nodes may briefly run them at once, so they change meta by conditional writes.
 //  3. Advisory locks of an incarnation are released when gossip reports its end.
-//  4. A change of observers is in force on every live node before the call returns, and on the
-//     others before they run anything or when they reconnect.
+//  4. A change of observers by an operator is in force on every live node before the operator's
+//     call returns without an error, and on the others before they run anything or when they
+//     reconnect.
 package node

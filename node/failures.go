@@ -12,10 +12,10 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 )
 
-// failures records this node's failed tablets and reopens those that panicked: the first
-// maxReopens times at once, then after growing pauses, so that a permanent fault costs one attempt
-// every few minutes. After a storage fault a tablet stays stopped: nothing may be acknowledged that
-// the store has not persisted (design section 10).
+// failures records this node's failed tablets and reopens those that panicked: the first maxReopens
+// times at once, then after pauses that grow up to maxReopenPause, so that a permanent fault costs
+// little. After any other error, such as a storage fault, a tablet stays stopped: nothing may be
+// acknowledged that the store has not persisted (design section 10).
 //
 // Tablets' actors report here, and readiness and status read on any goroutine. No method waits,
 // since the replicas' workers open the tablets. Each tablet may have one pause and one opening in
@@ -105,7 +105,7 @@ func (f *failures) add(id uint64, err error) {
 	defer f.mu.Unlock()
 	f.why[id] = fmt.Errorf("node: tablet %d has stopped: %w", id, err)
 	if f.closed || !errors.Is(err, tablet.ErrPanic) {
-		return // after a fault of the store it stays stopped
+		return // the tablet stays stopped
 	}
 	pause := f.panics.next(id, time.Now())
 	if pause == 0 {

@@ -45,7 +45,7 @@ type joining struct {
 
 	listen  net.Listener     // nil: none, or handed over
 	ports   *gossip.Listener // nil: none, or owned by gossip
-	gossip  *gossip.Gossip   // nil: the node is alone
+	gossip  *gossip.Gossip   // nil: not open yet, or the node is alone
 	contact *join.GRPCContact
 	at      *pb.NodeAddresses // announced addresses
 

@@ -17,8 +17,8 @@ import (
 // goroutine that closes the node waits here; up to transfersAtOnce transfers are in flight, each of
 // which its group may refuse or leave unanswered.
 
-// transferTimeout limits all transfers together, oneTransferTimeout each of them. transferRounds is
-// the number of attempts.
+// transferTimeout limits one call of transferAll, of which a drain makes two; oneTransferTimeout
+// limits each transfer. transferRounds is the maximum number of attempts in one call.
 const (
 	transferTimeout    = 10 * time.Second
 	oneTransferTimeout = 3 * time.Second

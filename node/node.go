@@ -62,11 +62,12 @@ func DefaultConfig() Config { return config.DefaultConfig() }
 
 // Node is a running node. Its methods may be used concurrently.
 type Node struct {
-	// A Node opens the parts below in the order of open, wires them, and closes them in the opposite
-	// order. Its only mutable state is whether it serves and whether it is closed. open sets all
-	// other fields, on the goroutine of Open, before anything that reads them runs. Other nodes'
-	// messages already arrive during open; peerHandler refuses requests for a part that is not open
-	// yet. Close may find any part missing, because it also cleans up after a failed Open.
+	// A Node opens the parts below in the order of open, wires them, and closes them in the
+	// opposite order. Its only mutable state is what it waits for, whether it serves and whether it
+	// is closed. open sets all other fields, on the goroutine of Open, before anything that reads
+	// them runs. Other nodes' messages already arrive during open; peerHandler refuses requests for
+	// a part that is not open yet. Close may find any part missing, because it also cleans up after
+	// a failed Open.
 
 	cfg     Config
 	parts   nodeparts.Parts
@@ -84,7 +85,7 @@ type Node struct {
 	router    *route.Router
 	peers     *peer.Peers        // nil: the node is alone
 	peerNodes *cluster.PeerNodes // requests go through peers
-	remote    *remoting.Link     // below peers; nil: replaced by a test
+	remote    *remoting.Link     // below peers; nil: the node is alone, or a test replaced the link
 	unwatch   func()             // stops watching members; nil: not watching
 	carrier   *route.Carrier
 	oracles   *route.Oracles
@@ -114,8 +115,8 @@ type Node struct {
 	exporter *telemetry.Exporter
 	window   *telemetry.Window
 	servers  *servers
-	pages    atomic.Pointer[console.Parts] // for the console; nil until everything runs
-	serving  atomic.Bool                   // everything runs
+	pages    atomic.Pointer[console.Parts] // for the console; nil until the node serves
+	serving  atomic.Bool                   // the start has succeeded; stays true after Close
 	// waiting is the last reason for which joining waits, or nil. It is shown while serving is
 	// false.
 	waiting atomic.Pointer[string]
@@ -264,7 +265,7 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("node: read the tablet map: %w", err)
 		}
-		logger.Warn("meta does not answer; the node serves nothing until it does",
+		logger.Warn("meta does not answer; the node serves no clients until meta does",
 			"error", err)
 	}
 }

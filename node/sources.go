@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/node/telemetry"
 )
 
-// sources returns the parts of the node that telemetry reads. All of them must exist.
+// sources returns the parts of the node that telemetry reads. All of them must exist, except that
+// Link and Remoting are nil on a node that is alone.
 func (n *Node) sources() telemetry.Sources {
 	return telemetry.Sources{
 		Self: n.identity.NodeID, Started: n.started, InMemory: n.cfg.Store.InMemory, Now: n.now,

@@ -40,7 +40,7 @@ type statuses struct {
 	gate      *version.Gate
 	health    *metaHealth
 	certs     certificates
-	addr      func() string // address for clients; empty: none
+	addr      func() string // address for clients; empty: none, or the node does not serve yet
 	httpAddr  func() string
 
 	reported admin.Jobs                 // by clients, to this node
@@ -54,7 +54,7 @@ func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 
 // get returns the node's status within the lifetime of asker; for leading see NodeStatusRequest.
 // Fields from meta and other nodes may be missing or stale. It fails only if asker has ended or,
-// with leading, if not all replicas have answered.
+// with leading, if the replicas have taken more than 1 s to answer.
 func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
@@ -125,7 +125,8 @@ func (s *statuses) of(ctx context.Context, id uint64,
 // without meta.
 const linkedTimeout = 300 * time.Millisecond
 
-// metaHealth sets which observers are linked, by meta's record, and whether meta answers.
+// metaHealth sets which observers are linked, by meta's record, and, unless the node is alone,
+// whether meta answers.
 func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	asking, cancel := context.WithTimeout(ctx, linkedTimeout)
 	defer cancel()

@@ -84,7 +84,7 @@ type tablets struct {
 	opened     bool
 
 	mu       sync.Mutex
-	alone    []uint64          // tablets of an older copy that discard has omitted
+	alone    []uint64          // tablets that discard has kept: nobody else has a replica
 	starting map[uint64]bool   // tablets opened by start that do not lead yet
 	all      chan struct{}     // closed when starting is empty
 	hint     func([]mvcc.Cell) // nil: no receiver
@@ -156,9 +156,10 @@ func (t *tablets) openAll(ctx context.Context) error {
 	})
 }
 
-// discard marks the replicas that were in the store when the node started as stale, if the node's
-// record requires it, and waits until that is durable or ctx ends. Before they are opened it does
-// nothing, because start does it. The membership service calls it.
+// discard marks the replicas that were in the store when the node started as stale, except those
+// that are the only ones of their tablets, if the node's record requires it. It waits until that is
+// durable or ctx ends. Before they are opened it does nothing, because start does it. The
+// membership service calls it.
 func (t *tablets) discard(ctx context.Context) {
 	t.discarding.Lock()
 	defer t.discarding.Unlock()
@@ -215,7 +216,7 @@ func (t *tablets) stop(id uint64) error {
 const reportTimeout = 30 * time.Second
 
 // report writes a tablet's descriptor into meta's tablet map. The actor of reports calls it. An error
-// is only logged: the tablet reports again when it is next elected.
+// is only logged: the tablet reports again when it changes or next elects a leader.
 func (t *tablets) report(d *pb.TabletDescriptor) {
 	ctx, cancel := context.WithTimeout(t.life, reportTimeout)
 	defer cancel()
@@ -329,7 +330,8 @@ func (t *tablets) Stale(id uint64) {
 	t.replicas.Stale(id)
 }
 
-// stale returns the counts of stale replicas since the node started; nil if there were none.
+// stale returns the counts of the replicas that are stale now and of those found stale since the
+// node started, and the tablets that discard has kept; nil if there are none of either.
 func (t *tablets) stale() *pb.StaleStatus {
 	st := t.replicas.Stats()
 	t.mu.Lock()
