@@ -7,7 +7,8 @@
 //  1. Nothing runs before the newest catalogue was applied: a pause outlives the process.
 //  2. One goroutine at a time applies the catalogue, and each reads it in its turn, so that an
 //     older version is never applied last.
-//  3. No scanner starts after Stop has begun.
+//  3. No scanner starts after Stop has returned, unless its context ended while the catalogue was
+//     being applied.
 //
 // Called by: package node, which opens and closes a Host, and on goroutines of operators'
 // requests, of other nodes' requests and of scrapes. A crash loses the queues of the

@@ -145,8 +145,9 @@ func (h *Host) Scans() *scanner.Stats {
 }
 
 // ApplyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops and limits
-// this node's observers as the catalogue says. It is called for each newer version. Calls take
-// turns, and each reads the catalogue in its turn, so that an older version is never applied last.
+// this node's observers as the catalogue says. It is called for each newer version, and by
+// WatchTables. Calls take turns, and each reads the catalogue in its turn, so that an older version
+// is never applied last.
 // The error may wrap meta.ErrUntold.
 func (h *Host) ApplyCatalogue(ctx context.Context) error {
 	if _, err := h.cfg.Policy.Read(ctx); err != nil {
@@ -203,7 +204,8 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 }
 
 // ApplyEverywhere returns when every node that is alive has applied the newest catalogue, or with
-// an error when ctx ends. A node that is or goes down reads the catalogue before it runs anything.
+// an error if this node cannot apply it or ctx ends. A node that is or goes down reads the
+// catalogue before it runs anything.
 func (h *Host) ApplyEverywhere(ctx context.Context) error {
 	// This node first: if meta does not answer it, the others need not be asked.
 	if err := h.ApplyCatalogue(ctx); err != nil {
@@ -302,7 +304,7 @@ func (h *Host) States() (states []*pb.ObserverState, age time.Duration, ok bool)
 	return h.counted.Get()
 }
 
-// Linked returns the names of the observers that some live node runs.
+// Linked returns the names of the observers that some live node, or a worker of one, runs.
 func (h *Host) Linked(ctx context.Context) (map[string]bool, error) {
 	if h.cfg.Peers.Alone() { // no question to meta: this node's status must not wait for it
 		here := map[string]bool{}

@@ -44,18 +44,20 @@ type registration struct {
 }
 
 const (
-	// registerWait bounds Open's wait for the tables and tablets of new observers.
+	// registerWait bounds Open's wait for the tables and tablets of new observers, and the
+	// registration of a worker's observers.
 	registerWait = 10 * time.Second
-	// registerAttempt bounds one attempt after that; registerPause is the first pause
-	// between two, maxRegisterPause the longest.
+	// registerAttempt bounds one attempt after that. registerPause bounds the first pause
+	// between two; each further bound is twice the last, up to maxRegisterPause. A pause lasts from
+	// half of its bound to all of it, at random.
 	registerAttempt  = 30 * time.Second
 	registerPause    = time.Second
 	maxRegisterPause = 30 * time.Second
 )
 
 // begin makes the first attempt, within Open. It returns the registered observers with their
-// links; that of an observer that is not in the catalogue yet is zero. Only what trying again
-// cannot help is an error, or the end of ctx.
+// links; that of an observer that is not in the catalogue yet is zero. It returns an error unless
+// only registerWait has run out.
 func (r *registration) begin(ctx context.Context,
 	registry *percolator.Registry) ([]observer.Registered, error) {
 	// Mostly this takes no time: the observers are in the catalogue already, and every
@@ -228,8 +230,8 @@ func (r *registration) run(ctx context.Context) {
 	}
 }
 
-// once makes one attempt. It links observers whose table it created. It does not report ErrUntold
-// if apply does: Sync has reported it already.
+// once makes one attempt, and links the observers that it entered. It omits an ErrUntold of apply:
+// Sync has reported it already.
 func (r *registration) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerAttempt)
 	defer cancel()

@@ -29,7 +29,7 @@ const (
 )
 
 // LinkAnew makes all live nodes apply the catalogue if it lacks an observer that one of them
-// runs. Otherwise it sends no request to other nodes.
+// runs. Otherwise it only reads meta.
 func (h *Host) LinkAnew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
@@ -53,9 +53,9 @@ func (h *Host) LinkAnew(ctx context.Context) error {
 
 // relink registers and links the observers of this node whose table was re-created, or was missing
 // when the node started, and links those that were entered since, or have other notify entries now.
-// It returns the newest catalogue that it has read. Retired observers stay retired. The error is
-// meta.ErrUntold if some tablets have not applied the catalogue yet; that is retried later. The
-// caller holds applying.
+// It returns the newest catalogue that it has read. It does not enter retired observers again. The
+// error is meta.ErrUntold if some tablets have not applied the catalogue yet; that is retried
+// later. The caller holds applying.
 func (h *Host) relink(ctx context.Context, x *runner,
 	c *pb.Catalogue) (*pb.Catalogue, error) {
 	links := map[string]observer.Link{}
@@ -92,7 +92,7 @@ func (h *Host) relink(ctx context.Context, x *runner,
 	if len(infos) > 0 {
 		entered, err := h.cfg.Catalogue.Enter(ctx, infos)
 		if err != nil {
-			return c, fmt.Errorf("hosting: register observers of a re-created table: %w", err)
+			return c, fmt.Errorf("hosting: register observers of a created table: %w", err)
 		}
 		newest = entered
 		for _, o := range infos {
@@ -124,7 +124,7 @@ func (h *Host) rescan(ctx context.Context, x *runner) error {
 	}
 	// Scanners look for the targets that they were started with.
 	if err := old.Stop(ctx); err != nil {
-		return fmt.Errorf("hosting: stop the scanners of a dropped table: %w", err)
+		return fmt.Errorf("hosting: stop the scanners to restart them: %w", err)
 	}
 	return h.startScanners(x)
 }
@@ -140,7 +140,8 @@ func (h *Host) WatchTables(ctx context.Context) {
 			look = func(ctx context.Context) error { _, err := h.cfg.Policy.Read(ctx); return err }
 		}
 		if err := look(attempt); err != nil && ctx.Err() == nil {
-			h.cfg.Node.Logger.Warn("the observer catalogue and the cluster's policy could not be read; they are read again soon", "error", err)
+			h.cfg.Node.Logger.Warn("the observer catalogue or the cluster's policy could not be "+
+				"read or applied, will retry", "error", err)
 		}
 		cancel()
 	}

@@ -19,9 +19,9 @@ import (
 )
 
 // runner holds the parts that find dirty cells and run observers (§2.4): the dispatcher, which
-// lives as long as the node, and the scanners, which restart when an observed table was
-// re-created. Both are actors. Their queues are in memory only: a change without an
-// acknowledgment is found again, here or on another node.
+// lives as long as the node, and the scanners, which restart when the columns to scan change.
+// Both are actors. Their queues are in memory only: a change without an acknowledgment is found
+// again, here or on another node.
 type runner struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]
@@ -144,16 +144,16 @@ func (h *Host) scannerConfig(targets []notify.Target) scanner.Config {
 		// ahead, and by the clock the locks left by a crash would look too young to resolve.
 		Now: h.cfg.Client.OracleTime, Traces: h.cfg.Traces,
 	}
-	// The locks only save work: without them two nodes may run an observer for one cell, and only
-	// one of the runs commits.
+	// The locks only save work: without them two nodes may run an observer for one cell, and, if it
+	// is strong, only one of the runs commits.
 	if !tune.NoLockd {
 		cfg.Locker = h.locker
 	}
 	return cfg
 }
 
-// survey reports to the other nodes which columns this node's scanners look for. A node without
-// scanners reports none. The caller holds applying.
+// survey reports to the other nodes which columns this node's scanners look for, those of its own
+// observers, unless Scanners is 0, and those of its workers. The caller holds applying.
 func (h *Host) survey(x *runner) {
 	var targets []notify.Target
 	if h.cfg.Node.Scanners > 0 {
@@ -194,8 +194,8 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 	return nil, nil
 }
 
-// Stop stops the scanners and the dispatcher, and waits for runs as far as ctx allows. It
-// acquires applying first, so that no scanner starts after it.
+// Stop stops the scanners and the dispatcher, and waits for runs as far as ctx allows. Unless ctx
+// ends first, it acquires applying before, so that no scanner starts after it.
 func (h *Host) Stop(ctx context.Context) error {
 	x := h.runs.Load()
 	if x == nil { // Start did not create the runner

@@ -90,7 +90,8 @@ func (h *Host) checkHello(m *pb.WorkHello) error {
 	}
 	switch {
 	case m == nil:
-		return refuse("the first message of a worker registers its observers")
+		return refuse("the first message of a worker must register its observers, within %v",
+			helloTimeout)
 	case m.GetClusterId() != h.cfg.Self.ClusterID:
 		return refuse("this node belongs to another cluster than the worker's")
 	case len(m.GetObservers()) == 0 || len(m.GetObservers()) > maxWorkObservers:

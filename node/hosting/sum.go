@@ -19,7 +19,7 @@ import (
 // meanwhile.
 
 const (
-	// runsTimeout bounds the request to other nodes, which answer from memory.
+	// runsTimeout bounds the request to other nodes, which answer from memory or ask their workers.
 	runsTimeout = 500 * time.Millisecond
 	// maxSummedRows bounds the rows of one observer in a sum.
 	maxSummedRows = 64

@@ -65,7 +65,8 @@ func newWorkers(h *Host) *workers {
 // all returns the sessions.
 func (w *workers) all() []*session { return *w.list.Load() }
 
-// add gives the session a number, and lists it. The worker is alive.
+// add gives the session a number, and lists it. Its worker no longer counts as dead. It fails if
+// the node has maxWorkers sessions.
 func (w *workers) add(s *session) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +123,7 @@ func (w *workers) publish() {
 	w.list.Store(&list)
 }
 
-// names returns the observers of this process, of its workers, and of those that have died within
+// names returns the observers of this process, of its workers, and of workers that have died within
 // workerLease.
 func (w *workers) names() []string {
 	found := map[string]bool{}
@@ -236,8 +237,8 @@ type takesHints interface {
 }
 
 // share hints each cell to the first of takers that takes it, beginning with the given one, so that
-// the cells of one call are mostly of one batch. A cell that no taker takes, because each has a
-// backlog, is dropped: scanners submit it later, in order.
+// the cells of one call are mostly of one batch. A cell that no taker takes, because each looks for
+// other columns, is paused or has a backlog, is dropped: scanners submit it later, in order.
 func share(cells []mvcc.Cell, takers []takesHints, first int) {
 	parts := make([][]mvcc.Cell, len(takers))
 	for _, c := range cells {
