@@ -67,8 +67,8 @@ func (e *Exporter) collectGateway(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectClients exports the figures of the server for remote clients. A node without an
-// address for clients has none of these series.
+// collectClients exports the connections displaced at HTTP's listener, and the figures of the
+// gateway and of the server for remote clients, as far as they run.
 func (e *Exporter) collectClients(out chan<- prometheus.Metric) {
 	if h := e.HTTP(); h != nil {
 		displaced(out, h.Displaced(), "http")

@@ -12,9 +12,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Exporter exports the metrics of a node, read from the counters and histograms of its parts
-// at each scrape. It owns placement's last figures. Collect runs on the goroutine of a scrape,
-// several at once; it may wait a second for tablets, and another for meta.
+// Exporter exports the metrics of a node, read from the counters and histograms of its parts at
+// each scrape. It owns placement's last figures. Collect runs on the goroutine of a scrape, several
+// at once; it may wait a second for tablets' statuses, and another for the notifications that wait
+// for observers.
 type Exporter struct {
 	Sources
 
@@ -62,7 +63,7 @@ func (e *Exporter) Collect(out chan<- prometheus.Metric) {
 }
 
 // age returns the time since the timestamp was issued, or 0 for none. If the newest timestamp seen
-// is ahead of this node's clock, age counts from there.
+// is ahead of this node's clock, age counts up to that timestamp.
 func (e *Exporter) age(ts uint64) time.Duration {
 	if ts == 0 {
 		return 0

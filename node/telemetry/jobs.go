@@ -84,9 +84,8 @@ var placementTable = table[placement]{
 		func(p placement) uint64 { return p.Failures }),
 }
 
-// collectPlacement exports placement's figures, s, or the last ones while no leader of meta is
-// known, so that alerts on them survive the loss of meta's quorum. It forgets them once another
-// node leads meta.
+// collectPlacement exports s, placement's figures, or if s is nil the last ones, so that alerts on
+// them survive the loss of meta's quorum. It forgets them once another node leads meta.
 func (e *Exporter) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
 	if leader := e.Router.Leader(cluster.MetaTablet); s != nil {
 		e.placement.Set(s)

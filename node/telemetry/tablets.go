@@ -29,9 +29,9 @@ type replica struct {
 	oldestLock time.Duration
 }
 
-// lag returns the number of entries that the furthest replica lacks, and the number of replicas
-// without a recent message to the leader; zeros for a follower, which does not know the progress of
-// others.
+// lag returns the number of entries that the replica furthest behind lacks, and the number of
+// replicas without a recent message to the leader, 0 for a group at rest; zeros for a follower,
+// which does not know the progress of others.
 func (r replica) lag() (entries uint64, unheard int) {
 	for _, other := range r.Replicas {
 		entries = max(entries, r.LastIndex-min(other.Match, r.LastIndex))
