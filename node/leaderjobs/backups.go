@@ -35,8 +35,7 @@ func (l *Jobs) WakeArchiver() {
 }
 
 // Schedules implements telemetry.Jobs. It returns the schedules of backups as the archiver last read
-// them, nil if it does not run
-// here.
+// them; nil if the archiver does not run here.
 func (l *Jobs) Schedules() []*pb.BackupSchedule {
 	l.mu.Lock()
 	defer l.mu.Unlock()

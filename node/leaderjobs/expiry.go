@@ -7,8 +7,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file has the job that deletes expired cells. A table has an expiry only once all nodes
-// know of it, so the job needs no Feature.
+// This file has the job that deletes expired cells. A table can have an expiry only once all nodes
+// support expiry, so the job checks no Feature.
 
 // startExpirer starts the job. The worker of changes calls it.
 func (l *Jobs) startExpirer() error {

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file gives the collector what it needs of the node. It owns nothing, and runs on the
-// goroutine of the changes of jobs.
+// This file gives the collector what it needs of the node. It owns nothing; the worker of changes
+// calls it.
 
 // startCollector starts the job that bounds history (design section 4, "Bounded history"),
 // unless the policy forbids it.

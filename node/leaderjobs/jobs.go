@@ -76,7 +76,7 @@ type Jobs struct {
 	collector *collector.Collector // nil: history is not collected from here
 	placement *placement.Placement // nil: replicas are not placed from here
 	splitter  *splitter.Splitter   // nil: tablets are not split from here
-	merger    *merger.Merger       // nil: nor merged
+	merger    *merger.Merger       // nil: tablets are not merged from here
 	archiver  *archiver.Job        // nil: no backups are made from here
 	expirer   *expirer.Job         // nil: nothing is expired from here
 }
@@ -146,7 +146,7 @@ func (l *Jobs) Follow(ctx context.Context, leads bool) {
 	}
 	// start reads the policy first, and waits for meta up to policyTimeout.
 	if err := l.start(ctx); err != nil {
-		l.cfg.Node.Logger.Error("the jobs of meta's leader could not be started; it is tried again",
+		l.cfg.Node.Logger.Error("the jobs of meta's leader could not be started, will retry",
 			"error", err)
 		return
 	}

@@ -32,8 +32,8 @@ func (l *Jobs) startSplitter() error {
 }
 
 // startMerger starts the job that merges tablets. If the policy forbids splits, or the cluster's
-// version merges, it only finishes merges that were begun. The job is content with answers a
-// quarter of its interval old.
+// version does not support merges, the job only finishes merges that were begun. It is content with
+// answers a quarter of its interval old.
 func (l *Jobs) startMerger() error {
 	tune, p := l.cfg.Node.Splits, l.policy
 	interval := cmp.Or(tune.Interval, merger.DefaultInterval)
@@ -51,7 +51,8 @@ func (l *Jobs) startMerger() error {
 	return nil
 }
 
-// SplitsStatus returns the splitter's status; nil if it does not run here.
+// SplitsStatus returns the splitter's status, with the number of merges; nil if the splitter does
+// not run here.
 func (l *Jobs) SplitsStatus() *pb.SplitsStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
