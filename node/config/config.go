@@ -22,18 +22,19 @@ type Limits struct {
 // a Config once; it may be changed afterwards.
 type Config struct {
 	// Dir is the directory of the store and the node's identity. It is created if missing and locked
-	// while the node runs. It is required unless Store.InMemory is set.
+	// while the node runs. It is required, except with Store.InMemory, which excludes it.
 	Dir string
-	// LogDir is the directory of the Raft log, for example on a device of its own; default: inside
-	// Dir. Dir and LogDir belong together: a restart needs both. To move the log, stop the node, move
-	// the directory's files and set the new path.
+	// LogDir is the directory of the Raft log, outside of Dir, for example on a device of its own;
+	// default: inside Dir. Dir and LogDir belong together: a restart needs both. To move the log,
+	// stop the node, move the directory's files and set the new path.
 	LogDir string
 	// Listen is the host:port of the gRPC listener for remote clients. With port 0 it and the
 	// listeners with AutoPort pick free ports. If empty, the node serves its own process only, and
 	// HTTP must not be AutoHTTP.
 	Listen string
-	// Advertise is the host:port announced to clients and other nodes; default: the bound address.
-	// Its host is also announced for the other listeners, each with its own port.
+	// Advertise is the host:port announced to clients and other nodes; default: the bound address,
+	// or for a wildcard address one of this machine's. Its host is also announced for the other
+	// listeners, each with its own port.
 	Advertise string
 	// Peer is the host:port for traffic between nodes; AutoPort is the port after Listen's. If empty,
 	// the node runs alone.
@@ -42,8 +43,8 @@ type Config struct {
 	// empty, the node runs alone.
 	Gossip string
 	// Join lists the Listen addresses of nodes to join, host or host:port. A node with an empty
-	// directory waits for one of them without limit; a member of a cluster contacts them, too,
-	// when it starts.
+	// directory waits for one of them without limit, unless it founds a cluster (Expect); a member
+	// of a cluster contacts them, too, when it starts.
 	Join []string
 	// Expect is the number of fresh nodes with the same Join that found a cluster together. Values
 	// below 2 disable this.
@@ -113,10 +114,10 @@ type Config struct {
 	// Observers registers the program's observers (§2.4); nil means none.
 	Observers func(*percolator.Registry)
 
-	// Given lists the policy settings (Replicas, History, parts of Collection, Splits and Placement)
-	// that were set explicitly, by their names in `percolator cluster set`. They define the policy of
-	// a new cluster. If an existing cluster's policy differs, it prevails and the node logs the
-	// difference. Fields that differ from DefaultConfig count as given.
+	// Given lists the policy settings (Replicas, History, HTTPLogin, parts of Collection, Splits
+	// and Placement) that were set explicitly, by their names in `percolator cluster set`. They
+	// define the policy of a new cluster. If an existing cluster's policy differs, it prevails and
+	// the node logs the difference. Fields that differ from DefaultConfig count as given.
 	Given []string
 
 	// Limits bounds rows, columns, values and batches (design section 2).
@@ -187,7 +188,7 @@ type Splits struct {
 	// Off it sets the policy of a new cluster.
 	MaxTablets int
 	// MergeAfter is the time for which two neighboring tablets must have been small before they are
-	// merged; default 5 min.
+	// merged; default 5 min. Unused ones, such as those of a dropped table, are merged at once.
 	MergeAfter time.Duration
 	// Off disables automatic splits and merges.
 	Off bool
@@ -245,8 +246,8 @@ type Batch struct {
 	Oracle BatchConfig // requests for timestamps
 	Log    BatchConfig // appends and applies of all tablets of the node
 	Lockd  BatchConfig // advisory row locks
-	// Client applies to clients that Dial; a node's own client sends each operation straight to an
-	// actor's mailbox, which batches it.
+	// Client has no effect: a node's own client sends each operation straight to an actor's
+	// mailbox, which batches it, and clients that Dial use percolator.ClientConfig.Batch.
 	Client BatchConfig
 }
 
@@ -276,7 +277,7 @@ type Store struct {
 	// InMemory keeps nothing on disk: all data is lost when the node closes.
 	InMemory bool
 	// MemTableSize is the size of Badger's memtable in bytes. Default: derived from Memory, at most
-	// 16 MiB.
+	// 32 MiB.
 	MemTableSize int64
 	// MinFreeBytes is the free disk space below which the node refuses writes. 0 means 512 MiB.
 	MinFreeBytes uint64
@@ -284,9 +285,10 @@ type Store struct {
 
 // Defaults shared with other packages.
 const (
-	// DefaultListen is the default address of a node's listener for clients and of Dial.
+	// DefaultListen is the default address of a node's listener for clients, and of the command
+	// line's flag --addr.
 	DefaultListen = "127.0.0.1:" + DefaultPort
-	// DefaultPort is the port of addresses in Join without one.
+	// DefaultPort is the port of addresses in Join, and of percolator.Dial, without one.
 	DefaultPort = rpc.DefaultPort
 	// AutoPort derives a listener's address from Listen: the same host, and the port plus 1 for Peer,
 	// 2 for Gossip, 3 for HTTP, 4 for Gateway; a free port if Listen's is 0.

@@ -4,7 +4,7 @@
 //
 // Invariants:
 //  1. Validate depends on the values alone: no file, no network, no clock.
-//  2. Every fault names its field, the problem and the fix.
+//  2. Every fault names its field and the problem, and the fix unless the problem implies it.
 //  3. Plain text does not leave the machine by accident: without certificates only loopback
 //     addresses are accepted, unless InsecureForce is set (design section 9).
 package config

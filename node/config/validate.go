@@ -252,8 +252,9 @@ func strangeHost(addr string) bool {
 	return err != nil
 }
 
-// checkProtection rejects plain text on non-loopback addresses unless it is forced. HTTP over TLS is not
-// plain text, although it requires no login without the policy of HTTPLogin.
+// checkProtection rejects plain text on non-loopback addresses unless InsecureForce or, for HTTP
+// next to certificates, InsecureHTTP is set. HTTP over TLS is not plain text, although it requires
+// no login without the policy of HTTPLogin.
 func (c *Config) checkProtection(k *checker) {
 	switch {
 	case c.Certs != "" && (c.Insecure || c.InsecureForce):
