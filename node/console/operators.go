@@ -160,8 +160,8 @@ func identify(ctx context.Context, find func(context.Context, []byte) (*pb.Token
 // tokenKept is how long the gateway acts upon a token without looking it up again.
 const tokenKept = time.Second
 
-// TokenCallers returns the function that finds the callers of tokens for the gateway, by the hashes that find looks up. A
-// revocation takes effect within tokenKept.
+// TokenCallers returns the function that finds the callers of tokens for the gateway, by the hashes
+// that find looks up. A revocation takes effect within tokenKept.
 func TokenCallers(find func(context.Context, []byte) (*pb.Token, error), now func() time.Time,
 ) func(context.Context, netip.Addr, string) (rpc.Caller, error) {
 	tokens := httpd.NewTokens(func(ctx context.Context, token string) (httpd.User, error) {
@@ -183,8 +183,8 @@ func TokenCallers(find func(context.Context, []byte) (*pb.Token, error), now fun
 // Act implements httpd.Operators. Calls are authorized and audited like those of remote clients.
 func (c *Console) Act(ctx context.Context, who httpd.User, from, method string,
 	req, resp proto.Message) error {
-	// Splits belong to the service Percolator and need no operator there. The other calls belong to
-	// Admin and use its in-process connection.
+	// Splits belong to the service Percolator, which the transport performs. The other calls belong
+	// to Admin and use its in-process connection.
 	caller := rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How, From: from}
 	parts := c.cfg.Parts()
 	if parts == nil {
@@ -200,8 +200,8 @@ func (c *Console) Act(ctx context.Context, who httpd.User, from, method string,
 }
 
 // asRefusal converts the error of a call for HTTP, with its text, which the page displays: a
-// missing permission to status 403, an error that is retryable or no *txn.ServerError to 503, any
-// other to 400.
+// missing permission to status 403, a node that is unavailable or overloaded and any error that is
+// no *txn.ServerError to 503, any other to 400.
 func asRefusal(err error) error {
 	var refused *txn.ServerError
 	switch {
