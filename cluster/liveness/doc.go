@@ -7,11 +7,12 @@
 // Invariants:
 //
 //  1. A promise counts from the sending of the request, on the clock of the node that asked, and for
-//     a tenth less than the other node keeps it on its own clock. So it ends first there, as long as
-//     the speeds of the two clocks differ by less than a tenth. Only speeds are compared, never
-//     times.
+//     a tenth less than the other node keeps it on its own clock. So it ends first on the node
+//     that asked, as long as the speeds of the two clocks differ by less than a tenth. Only speeds
+//     are compared, never times.
 //
-//  2. The clock counts the time in which a machine is suspended.
+//  2. The clock of a node that asks for support counts the time in which its machine is suspended.
+//     A node without such a clock only gives promises.
 //
 //  3. An epoch identifies the promises of one process to one process. Support is withdrawn only
 //     after the last promise has run out, and then for good: later promises have another epoch.

@@ -67,7 +67,7 @@ type given struct {
 type received struct {
 	epoch  uint64
 	until  time.Duration // on this node's clock; 0: no promise yet
-	wanted time.Duration // when a lease last needed it
+	wanted time.Duration // when a lease last needed it; 0: the node is not asked for it
 	missed bool          // the promise's end has been counted, or no lease needs it
 	speed  speed
 }
@@ -194,7 +194,8 @@ func (n *Node) Fortified(tablet uint64) (node, epoch uint64) {
 }
 
 // Until returns the time on this node's clock up to which the other node has promised its support
-// under the epoch, or 0. It has the node asked for its support.
+// under the epoch. It returns 0 without such a promise, or if the speeds of the two nodes' clocks
+// differ by more than MaxDrift. While leases are in use, it makes Run ask the node for support.
 func (n *Node) Until(node, epoch uint64) time.Duration {
 	if n.cfg.MayAsk == nil || !n.cfg.MayAsk() {
 		return 0
@@ -213,7 +214,8 @@ func (n *Node) Until(node, epoch uint64) time.Duration {
 		n.rouse()
 	}
 	r.wanted = n.cfg.Clock()
-	// A promise of a node whose clock certainly runs too fast may end early.
+	// A promise of a node whose clock certainly runs too fast may end early. A clock that is too
+	// slow counts alike.
 	if r.epoch != epoch || r.speed.known && r.speed.last.Beyond(MaxDrift) {
 		return 0
 	}

@@ -18,8 +18,8 @@ type Network interface {
 }
 
 // Run asks other nodes for support until ctx ends. It calls note, which durably records that this
-// node may have given promises, before this node gives its first promise. While note fails, the node
-// gives none.
+// node may have given promises, before this node gives its first promise, unless Config.Promised is
+// set. While note fails, the node gives none.
 func (n *Node) Run(ctx context.Context, network Network, note func() error, logger *slog.Logger) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
