@@ -12,8 +12,8 @@ import (
 )
 
 // Completion of upgrades: the cluster starts to use the features that all its nodes support
-// (docs/adr/0038). The agreed versions are in meta, and in each node's directory; an interrupted
-// call is repeated.
+// (docs/adr/0038). The agreed versions are in meta, and in each node's directory. The operator
+// repeats an interrupted call.
 
 // builds are the versions supported by the nodes' builds.
 type builds struct {
@@ -46,7 +46,7 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	// Again: a node of an earlier build may have registered before the minimum was raised. None
 	// can afterwards.
 	if _, err := s.commonVersion(ctx); err != nil {
-		return nil, coded.Errorf("", "%w; do that and run this command again: "+
+		return nil, coded.Errorf("", "%w; then run this command again: "+
 			"earlier builds are no longer admitted", err)
 	}
 	if err := s.agree(ctx, version.Agreed{Active: to}); err != nil {
@@ -73,11 +73,12 @@ func (s *Service) agree(ctx context.Context, to version.Agreed) error {
 
 // agreedText describes the agreed versions, in errors.
 func agreedText(a version.Agreed) string {
-	return fmt.Sprintf("the cluster's version %d, of which %d is in use", a.Minimum, a.Active)
+	return fmt.Sprintf("the minimum version %d and the active version %d", a.Minimum, a.Active)
 }
 
-// commonVersion returns the version that is the newest of all nodes, including those that are
-// down: by their registrations, and by what live nodes gossip. It fails while they differ.
+// commonVersion returns the newest version that any node's build supports, by the registrations of
+// all nodes, including those that are down, and by the gossip of live nodes that have restarted
+// since. It fails unless every node supports that version.
 func (s *Service) commonVersion(ctx context.Context) (version.Number, error) {
 	nodes, err := s.cfg.Nodes.Nodes(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // dispatcher of a live node has applied the change.
 func (s *Service) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
-	// ControlObserver returns when every tablet has applied the new catalogue.
+	// The catalogue's ControlObserver returns when every tablet has applied the change.
 	info, err := s.cfg.Catalogue.ControlObserver(ctx, req)
 	if err != nil {
 		return nil, err

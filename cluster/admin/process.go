@@ -15,9 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Description of the process: its build, its metrics and the profiles of HTTP's /debug/pprof, for
-// operators with a certificate. A CPU profile runs on its caller's goroutine; the Go runtime
-// rejects a second one.
+// Description of the process: its build, its metrics, and the profiles of goroutines, heap and CPU
+// of HTTP's /debug/pprof, for operators with a certificate. A CPU profile runs on its caller's
+// goroutine; the Go runtime rejects a second one.
 
 const (
 	// maxDescription is the maximum size of one response in bytes.

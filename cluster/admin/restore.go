@@ -50,7 +50,7 @@ func (s *Service) RestoreTable(ctx context.Context,
 	}
 	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, req.Expiry, mark)
 	if err == nil && len(keys) == 0 {
-		// This is later than the start of any transaction that has seen the table unmarked.
+		// The new timestamp is above the start of any transaction that has seen the table unmarked.
 		if now, err = s.cfg.Node.Timestamp(ctx); err == nil {
 			err = s.cfg.Restores.Bind(ctx, id, now)
 		}

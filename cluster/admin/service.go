@@ -44,7 +44,7 @@ type Config struct {
 	Carrier *route.Carrier
 	Members cluster.Members
 	// The rest of the node.
-	Jobs   *Jobs // reported by clients to this node
+	Jobs   *Jobs // reported by clients to this node, and its creations of tables
 	Node   Node
 	Gate   *version.Gate
 	Logger *slog.Logger

@@ -95,7 +95,7 @@ func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabl
 	return out, nil
 }
 
-// withoutResult returns in a few words why a replica has no result.
+// withoutResult returns in a few words why a replica has no result, or a node no response.
 func withoutResult(err error) string {
 	switch {
 	case errors.Is(err, peer.ErrCertificates):
