@@ -31,8 +31,9 @@ type Caller interface {
 // Carrier sends operations to the leaders of tablets. It has no state of its own and is safe for
 // concurrent use.
 //
-// It never sends a mutation again after an attempt whose outcome is unknown. Only the
-// caller knows whether that is safe (package txn, the conditional writes of package meta).
+// After an attempt whose outcome is unknown it sends only operations with wire.Repeats again. For
+// any other mutation only the caller knows whether that is safe (package txn, the conditional
+// writes of package meta).
 type Carrier struct {
 	router  *Router
 	self    uint64
@@ -79,8 +80,8 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	if err == nil && !mayTryAnother(r) {
 		return r, nil
 	}
-	// This node's replica may still execute the operation. Another is contacted only if it may be
-	// executed twice.
+	// This node's replica may still execute the operation. Another replica is contacted only if the
+	// operation may be executed twice.
 	if err != nil && (ctx.Err() != nil || !wire.OperationOf(req).Has(wire.Repeats)) {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func serverError(code pb.Error_Code, format string, args ...any) *pb.TabletRespo
 }
 
 // Elsewhere returns the response of a node without a replica of the tablet: NOT_LEADER with the
-// leader and the descriptor, if known.
+// leader and the descriptor, if known, or WRONG_TABLET if the tablet was merged into another one.
 func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
 	if now := r.mergedInto(id); now != nil {
 		return isMerged(id, now)
@@ -183,7 +184,8 @@ type forward struct {
 	hint  uint64             // the leader named by the last answer
 	last  *pb.TabletResponse // the last refusal
 	err   error              // error of reaching the last node
-	// mapStale is set when a node that should have a replica has none or was not reached.
+	// mapStale is set when a node that should have a replica has none, cannot serve, or was not
+	// reached.
 	mapStale bool
 }
 
@@ -239,7 +241,8 @@ func (f *forward) run(ctx context.Context) (*pb.TabletResponse, error) {
 }
 
 // next returns the next node to ask: the leader by the last answer, the believed leader,
-// then each replica. It returns 0 if all have been asked.
+// then each replica, and for the meta tablet each other member. It returns 0 if all have been
+// asked.
 func (f *forward) next() uint64 {
 	untried := func(node uint64) bool { return node != 0 && !slices.Contains(f.tried, node) }
 	at := f.router.route(f.d.GetTabletId())
@@ -323,8 +326,8 @@ func (f *forward) learn(node uint64, r *pb.TabletResponse) {
 	f.follow(node, f.hint)
 }
 
-// follow records the leader named by a node that does not lead. If that is no other node, it only
-// means that this node does not lead.
+// follow records the leader named by node, which does not lead. If leader is 0 or node itself, it
+// only removes the hint that node leads.
 func (f *forward) follow(node, leader uint64) {
 	f.hint = leader
 	if leader != 0 && leader != node {
@@ -360,8 +363,9 @@ func (f *forward) updateRanges(ctx context.Context, r *pb.TabletResponse) {
 	}
 }
 
-// refresh reads the map from meta, and reports whether it has. It does nothing for the meta
-// tablet, which cannot be found that way.
+// refresh reads the map from meta, and reports whether the map is now up to date. On a node that
+// is alone it always is. For the meta tablet, which cannot be found that way, refresh does nothing
+// and returns false.
 func (f *forward) refresh(ctx context.Context) bool {
 	switch {
 	case f.d.GetTabletId() == cluster.MetaTablet:

@@ -9,7 +9,8 @@
 //     hint, except that this node's own replica knows whether it leads; no hint overrides
 //     it.
 //
-//  2. The Carrier does not send a mutation again after its answer was lost.
+//  2. The Carrier does not send a mutation again after its answer was lost, unless it may be
+//     repeated (wire.Repeats).
 //
 //  3. A timestamp is never older than the request that it answers: late answers are
 //     dropped.

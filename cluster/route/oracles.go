@@ -43,7 +43,7 @@ func (e *NotLeader) Error() string {
 // never older than its request.
 type Oracles struct {
 	carrier *Carrier
-	local   func() *OraclePort // nil while this node's oracle does not run
+	local   func() *OraclePort // returns nil while this node's oracle does not run
 	now     func(count int) (first mvcc.Timestamp, ok bool)
 	clock   highest
 }

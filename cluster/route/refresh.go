@@ -34,8 +34,8 @@ func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, er
 
 var errNoMap = errors.New("route: no source of the tablet map")
 
-// Refresh reads the tablet map from meta. A call during a read shares its result. Reads are at
-// least refreshPace apart: an earlier call waits.
+// Refresh reads the tablet map from meta. A call during a read shares its result, unless the
+// reader's context ended. Reads are at least refreshPace apart: an earlier call waits.
 func (r *Router) Refresh(ctx context.Context) error {
 	n, came := &r.refresh, time.Now()
 	if n.read == nil {

@@ -57,8 +57,8 @@ func (r *Router) Attach(id uint64, p *TabletPort) {
 	r.change(id, func(at *route) { at.port = p })
 }
 
-// Detach removes the port of a replica that this node no longer has. The tablet stays in
-// the map.
+// Detach removes the port of a replica that this node no longer has. The tablet's descriptor and
+// leader stay in the map.
 func (r *Router) Detach(id uint64) {
 	r.change(id, func(at *route) { at.port, at.own = nil, 0 })
 }
@@ -244,10 +244,9 @@ func (r *Router) forgetLocked(d *pb.TabletDescriptor) {
 const maxMerged = 1 << 16
 
 // Present sorts the descriptors by where they begin, in place, and splits off those of
-// tablets that the others show to be merged into them. Tablets split and merge, and a map
-// has descriptors from before and after: of two that hold a row the one with the higher
-// epoch is the newer, and a tablet holds the row at which it begins for as long as there is
-// one.
+// tablets that were merged into others, by the others' descriptors. Tablets split and merge, and a
+// map has descriptors from before and after: of two that hold a row the one with the higher
+// epoch is the newer, and a tablet holds the row at which it begins for as long as it exists.
 func Present(all []*pb.TabletDescriptor) (present, gone []*pb.TabletDescriptor) {
 	slices.SortFunc(all, func(a, b *pb.TabletDescriptor) int {
 		return cmp.Or(ByStart(a, b), cmp.Compare(b.GetEpoch(), a.GetEpoch()))
@@ -272,8 +271,9 @@ func Present(all []*pb.TabletDescriptor) (present, gone []*pb.TabletDescriptor) 
 	return present, gone
 }
 
-// Now returns the newest known descriptor of a tablet that was like d, or of the one in which
-// it began if that has its rows; nil if there is neither.
+// Now returns the newest known descriptor of the tablet of d. If that tablet was merged or is not
+// known, Now returns the descriptor of the tablet that holds the first row of d, nil if none is
+// known.
 func (r *Router) Now(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	if now := r.mergedInto(d.GetTabletId()); now != nil {
 		return now
@@ -288,8 +288,8 @@ func (r *Router) Now(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	return nil
 }
 
-// mergedInto returns the tablet in which one began whose rows others have, as far as this
-// node knows; nil if none has.
+// mergedInto returns the tablet that now holds the start of the tablet with the id, if this node
+// knows that the latter was merged; otherwise nil.
 func (r *Router) mergedInto(id uint64) *pb.TabletDescriptor {
 	r.inOrder()
 	r.mu.RLock()
@@ -315,7 +315,7 @@ func ByStart(a, b *pb.TabletDescriptor) int {
 	return 0
 }
 
-// Locate returns up to limit descriptors in range order, beginning with the one that
+// Locate returns up to limit descriptors (at least 1) in range order, beginning with the one that
 // holds (table, row); none if no tablet is known to hold it.
 func (r *Router) Locate(table mvcc.TableID, row string, limit int) []*pb.TabletDescriptor {
 	sorted, at := r.inOrder(), wire.Position{Table: table, Row: row}

@@ -36,8 +36,8 @@ func (c *Carrier) Sender() Sender {
 	}
 }
 
-// senderPause is the longest pause between two attempts. An election takes about a second,
-// and its end should be noticed soon.
+// senderPause is the greatest mean pause between two attempts; each pause is 0.5 to 1.5 times the
+// mean. An election takes about a second, and its end should be noticed soon.
 const senderPause = 100 * time.Millisecond
 
 var (
