@@ -27,7 +27,8 @@ type Self struct {
 type Config struct {
 	// System runs the outboxes. Nil means Peers creates its own system, of a few MiB.
 	System *actor.ActorSystem
-	// BatchMessages and BatchBytes limit a batch; defaults and maxima 1,000 and 16 MiB.
+	// BatchMessages and BatchBytes limit a batch; defaults and maxima 1,000 and 16 MiB. A message
+	// larger than BatchBytes has a batch of its own.
 	BatchMessages, BatchBytes int
 	// InFlight and InFlightBytes bound unanswered requests; defaults 16,384 and 64 MiB.
 	// Requests beyond them fail.
@@ -53,7 +54,7 @@ type Config struct {
 
 // Bounds that Config cannot change.
 const (
-	// The largest batch. BatchMessages and BatchBytes may be lower.
+	// The maxima of BatchMessages and BatchBytes.
 	maxBatchMessages = 1000
 	maxBatchBytes    = 16 << 20
 	// defaultTimeout applies to a request without a deadline, at both nodes.

@@ -13,7 +13,7 @@
 //  3. A batch of another cluster, for another node, or of an incarnation older than a known
 //     one, is dropped.
 //
-//  4. An error wraps txn.ErrNotSent exactly if no other node can have seen the request.
+//  4. An error wraps txn.ErrNotSent only if no other node has seen the request or will see it.
 //     Any other error leaves the outcome unknown.
 //
 //  5. For each node, queued messages, unanswered requests and requests being handled are

@@ -15,9 +15,8 @@ import (
 
 // Bounds of the messages to one node, and matching of answers to requests.
 // Callers on any goroutine put messages in (admit, admitRaft, reply); only the outbox's
-// actor (sender.go) removes them. A request stays in pending from admit until its answer,
-// its deadline, or the end of its connection or node settles it; callbacks run without the
-// mutex.
+// actor (sender.go) removes them. A request stays in pending from admit until it is settled
+// (waiting.go); callbacks run without the mutex.
 
 // outbox holds the messages in flight to one node and counts the requests handled for it. The
 // counts are atomic and the mutex guards the other fields, so any goroutine may use them. The
@@ -133,7 +132,8 @@ func (b *outbox) reply(r *wire.PeerResponse) {
 		total > int64(size) {
 		b.answerBytes.Add(-int64(size))
 		b.peers.counts.answersDropped.Add(1)
-		r = refusal(r.GetId(), unknown, "the answer of %d bytes exceeds the limit of queued answers", size)
+		r = refusal(r.GetId(), unknown, "the answer of %d bytes exceeds the limit of one answer or "+
+			"of all queued answers", size)
 		size = proto.Size(r)
 		b.answerBytes.Add(int64(size))
 	}
@@ -173,8 +173,8 @@ func (b *outbox) ended(incarnation uint64) {
 	b.failWhere(func(w *waiting) bool { return w.to <= incarnation })
 }
 
-// lost fails the requests that were in flight when a connection ended. Unsent ones wait for
-// the next connection.
+// lost fails the requests that were in flight when a connection ended. Those that are still in the
+// outbox wait for the next connection; the link reports the outcome of the batches that it holds.
 func (b *outbox) lost() {
 	b.failWhere(func(w *waiting) bool { return w.state.Load() == sent })
 }

@@ -7,7 +7,7 @@ type Stats struct {
 	Requests   uint64 // requests to other nodes
 	Answers    uint64 // answers to them
 	Late       uint64 // answers that arrived after their request was settled
-	Overloaded uint64 // requests refused: too much was in flight, too large, or after Close
+	Overloaded uint64 // requests refused: too much was in flight, too large, or during Close
 	Raft       uint64 // Raft messages accepted for sending
 	// RaftDropped is the number of Raft messages dropped, nearly always because the queue was full.
 	RaftDropped uint64

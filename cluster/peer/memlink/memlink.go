@@ -3,7 +3,8 @@
 // nodes share no memory.
 //
 // Invariants:
-//  1. Without Filter, what one node sends another arrives once and in order, unless it is cut off.
+//  1. Without Filter, what one node sends another arrives once and in order, unless the nodes are
+//     cut off or more than maxWaiting batches wait.
 //  2. Nothing arrives at a link that is closed, and nothing from before at one that took its place.
 //
 // A link delivers on a goroutine of its own, which Close joins. Used by tests only.
@@ -60,7 +61,7 @@ func (n *Network) Link(node uint64) peer.Link {
 	return l
 }
 
-// Cut loses everything that goes from one node to another, until Heal. What goes the
+// Cut loses everything that goes from one node to another, until Heal or Reconnect. What goes the
 // other way arrives.
 func (n *Network) Cut(from, to uint64) {
 	n.mu.Lock()
@@ -109,7 +110,7 @@ func (n *Network) Heal() {
 	clear(n.cut)
 }
 
-// Lost returns the number of batches that did not arrive.
+// Lost returns the number of batches, or copies of them, that were lost on their way.
 func (n *Network) Lost() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
