@@ -109,7 +109,7 @@ func (n *nodeCredentials) watch(conn net.Conn, info credentials.AuthInfo,
 	return &watchedConn{Conn: conn, node: n, cert: state.PeerCertificates[0]}, info, nil
 }
 
-// check returns an error which says that a certificate was refused: by this end, or by the other,
+// check calls refused if err says that a certificate was refused: by this end, or by the other,
 // whose alert package net wraps.
 func (n *nodeCredentials) check(err error) {
 	var here *tls.CertificateVerificationError

@@ -42,7 +42,7 @@ type Config struct {
 	// for each batch and must not block.
 	Resolve func(node uint64) (addr string, ok bool)
 	// MaxConnections is the most connections of others on which a stream has begun; default
-	// 1024. Streams on further ones are refused.
+	// 1024. Streams on further ones are refused. Without Files one address may have half of them.
 	MaxConnections int
 	// MaxPending is the most connections of others on which no stream has begun, such as in their
 	// handshakes; default 512. One more displaces the oldest of the address that has most of them,

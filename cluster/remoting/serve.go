@@ -57,7 +57,7 @@ func (l *Link) serve(_ any, s grpc.ServerStream) (err error) {
 	// reports it as on its way.
 	select {
 	case <-l.receives:
-	case <-s.Context().Done(): // the sender tries again after connectTimeout
+	case <-s.Context().Done(): // the other node tries again after connectTimeout
 		return s.Context().Err()
 	}
 	defer func() {
