@@ -32,5 +32,6 @@
 // memberlist encrypts messages (AES-256-GCM). The keyring is reloaded while the node runs:
 // the first key in gossip.keys encrypts, all of them decrypt.
 //
-// A crash loses nothing: the members that answer fill the table again. Called by: node.
+// A crash loses the table. The members that answer fill it again, but Dead reports false for a node
+// that died before, until a later incarnation of it appears. Called by: node.
 package gossip

@@ -31,7 +31,7 @@ type Config struct {
 	// while the node runs. Empty: messages are not encrypted.
 	Certs string
 	// Known returns the gossip addresses of nodes that may be alive, such as the node
-	// table's. Every Timing.Rejoin this node tries to join those at which it knows no
+	// table's. Every Timing.Rejoin this node tries to join up to 8 of those at which it knows no
 	// member. Known must not block; it may be nil.
 	Known func() []string
 	// Gate holds the versions that the cluster has agreed on: members whose builds do not support
@@ -80,7 +80,7 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
-// apply sets the intervals and timeouts, without zero ones, and returns c.
+// apply sets the intervals and timeouts of t, none of which may be 0, in c, and returns c.
 func (t Timing) apply(c *memberlist.Config) *memberlist.Config {
 	// Pings are too small to gain from compression, which was an eighth of an idle node's
 	// processor time.

@@ -33,8 +33,8 @@ type Listener struct {
 
 var _ memberlist.NodeAwareTransport = (*Listener)(nil)
 
-// Listen binds host:port. The host is an IP address or a name; empty means all interfaces.
-// Port 0 means a free port.
+// Listen binds host:port. The host is an IP address or a name; empty means all IPv4 addresses of
+// the machine. Port 0 means a free port.
 func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 	ip, port, err := resolve(bind)
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *Listener) DialAddressTimeout(a memberlist.Address,
 }
 
 // resolve returns the IP address and the port of host:port. Of a name's addresses it prefers
-// IPv4.
+// IPv4. An empty host is 0.0.0.0.
 func resolve(addr string) (net.IP, int, error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {

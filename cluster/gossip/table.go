@@ -139,8 +139,8 @@ func (t *table) queue(e cluster.MemberEvent) {
 	}
 }
 
-// deliver passes the queued events to the watchers, in the order in which these were added. Only the goroutine of Gossip.deliver
-// calls it, so events keep their order.
+// deliver passes each queued event to the watchers, in the order in which the watchers were added.
+// Only the goroutine of Gossip.deliver calls it, so events keep their order.
 func (t *table) deliver() {
 	t.mu.Lock()
 	events, watchers := t.events, make([]func(cluster.MemberEvent), 0, len(t.watchers))
