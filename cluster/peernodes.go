@@ -43,8 +43,8 @@ var ErrAlone = errors.New("cluster: there are no other nodes")
 // NewPeerNodes returns the peers of the node self, which runs alone until Connect is called.
 func NewPeerNodes(self uint64) *PeerNodes { return &PeerNodes{self: self} }
 
-// Connect sets the members and the link to them; nil for a node that runs alone. It is called
-// once, before any other method.
+// Connect sets the members, and the link to them, which is nil for a node that runs alone. It is
+// called once, before any request.
 func (p *PeerNodes) Connect(members Members, link PeerLink) { p.members, p.link = members, link }
 
 // Self returns the id of this node.

@@ -38,7 +38,7 @@ type PolicyView struct {
 	mu      sync.Mutex
 	known   *pb.Policy // immutable; nil if the cluster had none, or it was not read yet
 	readAt  time.Time  // time of the last read
-	differs []string   // a line for each setting of the node that the policy overrules
+	differs []string   // a line for each explicitly set setting that the policy overrules
 }
 
 // PolicyConfig configures a PolicyView.
@@ -144,8 +144,9 @@ func (p *PolicyView) Open(ctx context.Context,
 	return p.cfg.CheckHistory(policy.Millis(read.GetHistoryMs()))
 }
 
-// note keeps a policy that was read if it is newer than the known one, and warns of settings
-// of this node that differ from it.
+// note keeps a policy that was read if it is newer than the known one, and then warns of
+// explicitly set settings of this node that differ from it, and of a history that is too short
+// for an observer of this node.
 func (p *PolicyView) note(read *pb.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
