@@ -132,8 +132,8 @@ func (b *outbox) reply(r *wire.PeerResponse) {
 		total > int64(size) {
 		b.answerBytes.Add(-int64(size))
 		b.peers.counts.answersDropped.Add(1)
-		r = refusal(r.GetId(), unknown, "the answer of %d bytes exceeds the limit of one answer or "+
-			"of all queued answers", size)
+		r = refusal(r.GetId(), unknown, "the answer of %d bytes exceeds the limit of one answer "+
+			"or of all queued answers", size)
 		size = proto.Size(r)
 		b.answerBytes.Add(int64(size))
 	}
