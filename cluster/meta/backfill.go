@@ -69,9 +69,10 @@ func (r *BackfillRecords) Backfills(ctx context.Context,
 	return out, err
 }
 
-// StartBackfill creates the record of a back-fill at ts, a new timestamp, unless one is running,
-// which then continues. It is restricted to rows of versions below the given one, unless that is 0. It
-// rejects an unknown or retired observer, a weak one with a version, and a running back-fill of other rows.
+// StartBackfill creates the record of a back-fill at ts, a new timestamp, of the rows of versions
+// below the given one, or of all rows if that is 0. A running back-fill of the same rows continues
+// instead. StartBackfill rejects an unknown or retired observer, a weak one with a version, and a
+// running back-fill of other rows.
 func (r *BackfillRecords) StartBackfill(ctx context.Context, name string,
 	ts uint64, below uint32) (*pb.Backfill, error) {
 	return r.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
@@ -105,8 +106,8 @@ func rowsOf(b *pb.Backfill) string {
 	return fmt.Sprintf("rows below version %d", b.BelowVersion)
 }
 
-// CancelBackfill cancels the observer's running back-fill, if any, and returns its record. Rows
-// already marked stay marked.
+// CancelBackfill cancels the observer's running back-fill, if any, and returns the record of the
+// last one, nil if there was none. Rows already marked stay marked.
 func (r *BackfillRecords) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	return r.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {

@@ -167,8 +167,8 @@ func (s *Schema) createTable(ctx context.Context, req *pb.CreateTableRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	// A delayed copy of this write has no effect: its condition, the reservation, was removed by
-	// the first copy, and the id by the drop.
+	// A delayed copy of this write has no effect: the first copy removed the reservation, which is
+	// a condition, and a later reservation of the name has another id.
 	done, err := s.swap(ctx,
 		change{row: prefixTable + t.Name, value: value},
 		change{row: prefixCreating + t.Name, old: reserved},

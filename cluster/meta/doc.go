@@ -45,8 +45,9 @@
 //     was last alive, in oracle time, both in its record; gossip alone moves nothing.
 //
 //     The record of a node that is gone and holds no replica is removed on request, or by
-//     placement after a time. Its id is kept, and its directory is rejected from then on: it
-//     contains votes for groups that have since continued without it. A process of that node
+//     placement after a time, and that of a node that a recovery declared dead in any case. Its
+//     id is kept, and its directory is rejected from then on: it contains votes for groups that
+//     have since continued without it. A process of that node
 //     that was only partitioned finds its record missing in the node table, and exits.
 //
 //  8. A conditional write whose response was lost is read back. Counters carry a random

@@ -38,7 +38,7 @@ func (t *NodeTable) notForgotten(ctx context.Context, id uint64) (change, error)
 	}
 	if slices.Contains(f.Nodes, id) {
 		return change{}, refuseAs(cluster.ErrForgotten,
-			"node %d was forgotten, after it had been away and held nothing: delete its directory, and "+
+			"node %d was forgotten, or declared dead by a recovery: delete its directory, and "+
 				"join with an empty one", id)
 	}
 	return change{row: rowForgotten, old: old, keep: true}, nil

@@ -103,8 +103,9 @@ func (h *History) HoldHistory(
 ) (*pb.HoldHistoryResponse, error) {
 	name, origin := wire.Origin(req.Holder)
 	if name == "" || len(name) > maxHolder || len(origin) > maxOrigin {
-		return nil, refuse(pb.Error_CODE_INVALID, "a holder's name has 1 to %d bytes, not %d",
-			maxHolder, len(name))
+		return nil, refuse(pb.Error_CODE_INVALID,
+			"a holder's name has 1 to %d bytes and its origin at most %d, not %d and %d",
+			maxHolder, maxOrigin, len(name), len(origin))
 	}
 	if len(req.Token) > maxToken {
 		return nil, refuse(pb.Error_CODE_INVALID, "a holder's token has at most %d bytes", maxToken)

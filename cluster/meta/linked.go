@@ -16,7 +16,8 @@ import (
 const prefixLinked = "linked/"
 
 // Link records the observers that a node runs. It replaces the record of this or an earlier
-// incarnation, so that a late call of an earlier one changes nothing, and leaves a later one's unchanged.
+// incarnation, and leaves a later one's unchanged, so that a late call of an earlier incarnation
+// changes nothing.
 func (obs *Observers) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 	// Sorted, so that the same set gives the same record and is not written again.
 	names = slices.Sorted(slices.Values(names))

@@ -167,7 +167,8 @@ func (obs *Observers) join(ctx context.Context, c *pb.Catalogue, o *pb.ObserverI
 			o.TableName, o.Column, len(others))
 	}
 	// If all observers of a weak column are retired, its intents are being removed. A new observer
-	// must wait until then, because its own intents could be removed too.
+	// must wait until then, because its own intents could be removed too. So must the observer of
+	// any column while the cluster's version allows only one for each column.
 	if len(active) == 0 && (o.Weak || others[0].Weak || !several) {
 		return retiring(others[0], o)
 	}

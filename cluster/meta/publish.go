@@ -186,7 +186,7 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	return fmt.Errorf("meta: send the catalogue to tablet %d: %w", d.TabletId, err)
 }
 
-// passes reports whether a tablet that rejected the catalogue with this code may accept it later.
+// passes reports whether a tablet that rejected a request with this code may accept it later.
 func passes(code pb.Error_Code) bool {
 	return code == pb.Error_CODE_WRONG_TABLET || code == pb.Error_CODE_DISK_FULL
 }

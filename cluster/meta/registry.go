@@ -45,8 +45,9 @@ func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 	return err
 }
 
-// Contacts implements join.Registry. The addresses of living nodes are gossip's, which are the
-// newest and include nodes that have not registered yet; all others are the node table's.
+// Contacts implements join.Registry. A living node that has not registered its incarnation yet is
+// listed with gossip's addresses, any other with those of the node table. A node declared gone is
+// missing, unless gossip knows a newer incarnation of it.
 func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	nodes, err := r.Nodes.Nodes(ctx)
 	if err != nil {

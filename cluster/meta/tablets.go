@@ -9,7 +9,8 @@ import (
 )
 
 // The tablet map: the last report of each tablet. Nodes report from the goroutine that does so
-// for all of a node's tablets, and placement on the node that leads meta; any node reads it.
+// for all of a node's tablets, placement on the node that leads meta, and splits and merges on
+// their callers' goroutines; any node reads it.
 
 // prefixTablet is the prefix of the rows of the tablet map, one for each tablet.
 const prefixTablet = "tablet/"
@@ -34,16 +35,16 @@ func (t *TabletMap) Report(ctx context.Context, d *pb.TabletDescriptor) error {
 	return err
 }
 
-// Tablets returns the tablet map in the order of ranges, without tablets that others show to be
-// merged into them: a late report may have restored one. While a split is being reported, the map
-// may have a gap or an overlap.
+// Tablets returns the tablet map in the order of ranges, without tablets that were merged into
+// others: a late report may have restored one. While a split is being reported, the map may have a
+// gap or an overlap.
 func (t *TabletMap) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	all, err := list[*pb.TabletDescriptor](ctx, t.records, prefixTablet)
 	present, _ := route.Present(all)
 	return present, err
 }
 
-// forgetMerged removes the records of tablets that others show to be merged into them.
+// forgetMerged removes the records of tablets that were merged into others.
 func (t *TabletMap) forgetMerged(ctx context.Context) error {
 	all, err := list[*pb.TabletDescriptor](ctx, t.records, prefixTablet)
 	if err != nil {
