@@ -42,7 +42,7 @@ func (d *Membership) clock() time.Time {
 
 // compareClocks returns ErrClock if this clock differs from most of the others' by more than the
 // limit, and otherwise the readings that differ, the farthest last. Of two middle readings the
-// nearer one counts: one node's word against another's rejects no node.
+// nearer one counts: of two other nodes both must differ. A single other node suffices.
 func (d *Membership) compareClocks(readings []clockReading) (off []clockReading, err error) {
 	if d.cfg.MaxClockOff <= 0 || len(readings) == 0 {
 		return nil, nil

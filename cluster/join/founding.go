@@ -15,9 +15,9 @@ import (
 )
 
 // Founding of a cluster together with other fresh nodes, on Enter's goroutine, one attempt at a
-// time; only withdraw contacts several nodes concurrently, and joins them. If the process ends,
-// the promises of other nodes remain; the next process requests them again under a higher
-// attempt.
+// time; only withdraw contacts several nodes concurrently, on goroutines that it joins. If the
+// process ends, the promises of other nodes remain; the next process requests them again under a
+// higher attempt.
 
 // found founds the cluster with the expected number of fresh nodes, if it is this node's turn:
 // all of them, itself included, must have promised it. The package documentation explains why
@@ -42,7 +42,7 @@ func (d *Membership) found(ctx context.Context) (done bool, err error) {
 		holder, err := d.promise(ctx, f, req)
 		switch {
 		case err != nil:
-			d.say("waiting to found a cluster: a node does not respond", "addr", f.node.Listen,
+			d.say("waiting to found a cluster: the promise of a node is missing", "addr", f.node.Listen,
 				"error", err)
 			return false, nil
 		// Another node has this promise. Keeping the others would block it forever.
@@ -110,7 +110,8 @@ func (d *Membership) promise(ctx context.Context, f *freshNode,
 
 // expected returns the fresh nodes that have responded recently and expect the same number, this
 // one included, ordered by node id, and whether it is this node's turn to found: they are exactly
-// the expected number, and those with lower ids have had time to found.
+// the expected number, no other fresh node expects another number, and those with lower ids have
+// had time to found.
 func (d *Membership) expected() (set []*freshNode, turn bool) {
 	own := d.cfg.Self.Identity().NodeID
 	set = append(set, &freshNode{node: &pb.Node{NodeId: own, Listen: d.cfg.Addresses.GetListen()}})

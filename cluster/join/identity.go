@@ -274,7 +274,7 @@ func (s *Self) Found(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record.Promised != s.record.NodeID {
-		return errors.New("join: the node has promised another node to found the cluster")
+		return errors.New("join: the node has not promised itself to found the cluster")
 	}
 	return s.found(bootstrap)
 }

@@ -171,7 +171,8 @@ func (d *Membership) hello(ctx context.Context, addrs []string, id Identity, tim
 }
 
 // join sends Join to one node of the cluster after another until one admits this node, and then
-// returns true. It returns an error only if a retry cannot help or ctx has ended.
+// returns true. It returns an error only if a retry cannot help, if another process appears to have
+// this node's identity, or if ctx has ended.
 func (d *Membership) join(ctx context.Context, in []helloResult) (bool, error) {
 	id := d.cfg.Self.Identity()
 	for _, g := range in {
@@ -228,7 +229,7 @@ func (d *Membership) join(ctx context.Context, in []helloResult) (bool, error) {
 	return false, nil
 }
 
-// joinVersions rejects a cluster whose version this build does not support. A node of the cluster
+// joinVersions rejects a cluster whose version this build does not support. A returning node
 // records the version: it may have been down when that was raised, and must know it before it
 // opens a replica.
 func (d *Membership) joinVersions(id Identity, in []helloResult) error {
@@ -245,8 +246,9 @@ func (d *Membership) joinVersions(id Identity, in []helloResult) error {
 	return nil
 }
 
-// isRefusal reports whether an error is a final rejection of this node, as opposed to a temporary
-// failure.
+// isRefusal reports whether an error is a rejection of this node, as opposed to a temporary
+// failure. A rejection is final, except that ErrDuplicateNode may only mean that this node's
+// previous process still counts as alive.
 func isRefusal(err error) bool {
 	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) ||
 		errors.Is(err, cluster.ErrStaleIncarnation) ||

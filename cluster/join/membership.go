@@ -54,7 +54,7 @@ type MembershipConfig struct {
 	// Join are the Listen addresses of nodes named by the operator.
 	Join []string
 	// Expect is the number of fresh nodes that found a cluster together. If Expect is at most 1,
-	// this node founds a cluster alone if Join is empty, and waits to join one otherwise.
+	// this node waits to join one instead. If Join is empty, it founds one alone, whatever Expect.
 	Expect int
 	// Addresses are the addresses at which other nodes reach this one.
 	Addresses *pb.NodeAddresses
@@ -230,8 +230,8 @@ func (d *Membership) judge(id Identity,
 // those stored at its start.
 func (d *Membership) Met() []string { return d.heard.gossiping() }
 
-// Join implements pb.MembershipServer: it registers the caller in meta and returns its contacts.
-// The calls to the registry may take long, so mu is not held.
+// Join implements pb.MembershipServer: it registers the caller in meta and returns the registry's
+// contacts. The calls to the registry may take long, so mu is not held.
 func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	id := d.cfg.Self.Identity()
 	d.mu.Lock()
