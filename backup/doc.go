@@ -17,11 +17,12 @@
 //	20261122T221500.123Z-full/plan          during the backup: its timestamp and ranges
 //	20261122T221500.123Z-full/000012.range  during the backup: a completed range and its file
 //	20261122T221500.123Z-full/000012-1f3a5b7c.data
+//	20261122T221500.123Z-full/pending000-5b7c1f3a.data  timers or weak notifications
 //
-// Manifest, plan and range files are a line, "percolator backup manifest 1 sha256 " and 64
-// hexadecimal digits, and then JSON, of which that is the SHA-256. The manifest names each
-// data file with its size, SHA-256, range of rows and number of records; an incremental one
-// its parent with the SHA-256 of the parent's manifest.
+// Manifest, plan and range files are a line, "percolator backup manifest 1 sha256 " (or plan, or
+// range) and 64 hexadecimal digits, and then JSON, of which that is the SHA-256. The manifest
+// names each data file with its size, SHA-256, range of rows and number of records; an
+// incremental one its parent with the SHA-256 of the parent's manifest.
 //
 // A data file is the eight bytes "PRCBKUP1" and then blocks. A block is three little-endian
 // 32-bit numbers, the length of its content compressed, its length before that, and the
@@ -47,6 +48,6 @@
 //
 // A crash during a backup or a restore leaves files without a manifest, or tables with a
 // mark. The same command continues from there: completed ranges are not read again, and a
-// restore or load continues behind the last existing row of each range. Called by: internal/cli,
+// restore or load continues behind the last existing cell of each range. Called by: internal/cli,
 // and by node for scheduled backups.
 package backup

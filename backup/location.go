@@ -96,7 +96,7 @@ func NewLocation(bucket *blob.Bucket) *Location { return &Location{bucket: bucke
 func (l *Location) Close() error { return l.bucket.Close() }
 
 // write writes an object with fn. The object exists and is durable when write returns nil; if fn
-// fails, it does not exist.
+// fails, nothing is written.
 func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 	fn func(io.Writer) error) error {
 	within, cancel := context.WithCancel(ctx)

@@ -18,14 +18,15 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Metadata of a backup: its manifest, its plan, and the checksum that seals both.
+// Metadata of a backup: its manifest, plan and range files, and the checksum that seals each.
 
 // Errors of this package, to be tested with errors.Is.
 var (
-	// ErrDamaged reports that bytes of a backup differ from those that were written.
+	// ErrDamaged reports that bytes of a backup differ from those that were written, that one of
+	// its data files is missing, or that its format has another version.
 	ErrDamaged = errors.New("backup: damaged")
-	// ErrNotFound reports that the location has no such backup, or none that covers the
-	// timestamp.
+	// ErrNotFound reports that the location does not exist, or that it has no such backup, or none
+	// that covers the timestamp.
 	ErrNotFound = errors.New("backup: not found")
 	// ErrNoDriver reports that the program links no driver for the scheme of a location's URL.
 	ErrNoDriver = errors.New("backup: no driver")
@@ -34,7 +35,8 @@ var (
 	ErrInterrupted = errors.New("backup: another backup was interrupted")
 	// ErrHistoryGone reports that history required by the backup has been collected.
 	ErrHistoryGone = errors.New("backup: history that the backup needs has been collected")
-	// ErrNotEmpty reports that a table to be restored exists and is not empty.
+	// ErrNotEmpty reports that a table to be restored or loaded is not empty, or is being restored
+	// from another source.
 	ErrNotEmpty = errors.New("backup: table is not empty")
 	// ErrTable reports that a requested table is not in the backup, or can't be copied or
 	// restored.
@@ -52,12 +54,12 @@ type Manifest struct {
 	ParentSHA256 string    `json:"parent_sha256,omitempty"` // SHA-256 of the parent's manifest
 	Chosen       bool      `json:"chosen,omitempty"`        // only requested tables
 	Tables       []Table   `json:"tables"`
-	// Observers are the catalogue's observers, by name. They are not restored: the programs that
-	// contain them register them.
+	// Observers are the names of the tables' observers, without retired ones. They are not
+	// restored: the programs that contain them register them.
 	Observers []string `json:"observers,omitempty"`
 	// Hold is the token of the hold for the next increment, if there is or was one.
 	Hold string `json:"hold,omitempty"`
-	// Policy is the cluster's policy as JSON; absent if it had none.
+	// Policy is the cluster's policy as JSON; absent if it had none, or if Chosen.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Files  []File          `json:"files"` // in the order of tables and ranges, which cover each table
 	// HasPending reports that Pending contains the timers and weak notifications of the tables.
@@ -72,7 +74,7 @@ type Manifest struct {
 type Table struct {
 	ID        uint32   `json:"id"` // in the source cluster
 	Name      string   `json:"name"`
-	SplitKeys [][]byte `json:"split_keys,omitempty"` // requested at its creation
+	SplitKeys [][]byte `json:"split_keys,omitempty"` // requested at its creation or later
 	// Grants are empty for a table open to all clients, and null in backups of earlier builds,
 	// which ignore them.
 	Grants []Grant `json:"grants"`
@@ -248,7 +250,7 @@ type Listed struct {
 	Err      error     // error of reading its manifest
 }
 
-// List returns the location's backups, the oldest first.
+// List returns the location's backups, whole and unfinished, the oldest first.
 func (l *Location) List(ctx context.Context) ([]Listed, error) {
 	names, err := l.names(ctx)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 // Optional notification of observers about restored changes that they had not processed at the
 // restored timestamp. Restoring cells alone notifies no observer.
 
-// notifyBatch is the number of cells notified by one request.
+// notifyBatch is the number of notify cells after which a request is sent, at the end of a row.
 const notifyBatch = 512
 
-// notify marks the observed cells of all tables.
+// notify marks the observed cells of all tables whose observers have not processed them.
 func (r *restoreRun) notify(ctx context.Context) error {
 	for _, t := range r.tables {
 		n, err := r.notifyTable(ctx, t.id)
@@ -28,8 +28,8 @@ func (r *restoreRun) notify(ctx context.Context) error {
 }
 
 // notifyTable marks every observed cell of a table for each strong observer whose last run started
-// before its commit, as of now, and returns the number of cells. It may be repeated: cells whose
-// observer has run since are skipped.
+// before the cell's commit, as of now, and returns the number of marks, one for each cell and
+// observer. It may be repeated: cells whose observer has run since are skipped.
 func (w *recordWriter) notifyTable(ctx context.Context, table uint32) (notified int64, err error) {
 	catalogue, err := w.client.Catalogue(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ type dirtyRow struct {
 	observed map[string][]*pb.ObserverInfo // by column
 	name     string
 	cells    []mvcc.ReadCell           // cells of observed columns
-	acks     map[string]mvcc.Timestamp // start of its last run by observer: the start timestamp of its record
+	acks     map[string]mvcc.Timestamp // by observer: start timestamp of its last run
 }
 
 func (d *dirtyRow) add(c *mvcc.ReadCell) {
@@ -101,8 +101,8 @@ func (d *dirtyRow) add(c *mvcc.ReadCell) {
 	}
 }
 
-// end appends the notify cells of the row's dirty cells (§2.4's test, for each observer) and
-// resets d for the next row.
+// end appends the notify cells of the row's dirty cells, those committed after the start of an
+// observer's last run, and resets d for the next row.
 func (d *dirtyRow) end(dirty []mvcc.Cell) []mvcc.Cell {
 	for _, c := range d.cells {
 		for _, o := range d.observed[c.Cell.Column] {

@@ -23,7 +23,8 @@ type PruneOptions struct {
 
 // Prune removes the backups that the retention does not need, and returns their names: those of one
 // cluster and set of tables together, the newest first. A chain is removed as a whole: it is needed
-// until a younger full backup is at least as old as Keep. Unfinished and damaged backups are kept.
+// until a younger full backup is at least as old as Keep. Unfinished and damaged backups are kept,
+// and those whose full backup is missing.
 //
 // A crash leaves no backup without its ancestors: Prune removes the last backup of a chain first,
 // and of each backup the manifest first. The next call removes the remains.

@@ -11,7 +11,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Progress reports of a backup or restore to the cluster, for its list of jobs. A goroutine
+// Progress reports of a backup, restore or load to the cluster, for its list of jobs. A goroutine
 // reports until stop is called, which joins it. The job does not depend on it: failed reports are
 // not repeated.
 

@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Restores of tables. Each range of the full backup is restored by one worker, in the order of
-// cells, so that the last existing cell marks the progress of an earlier run: no other progress
+// Restores of tables. Each range of a table's first backup is restored by one worker, in the order
+// of cells, so that the last existing cell marks the progress of an earlier run: no other progress
 // is recorded. Workers share the tally and the limiter.
 
 // RestoreOptions configure a restore.
@@ -32,7 +32,7 @@ type RestoreOptions struct {
 	// names.
 	Tables map[string]string
 	// Policy restores the cluster's policy too, except that it never disables the login over
-	// HTTP.
+	// HTTP. A backup of chosen tables has no policy.
 	Policy bool
 	// Settings is called with the policy settings that differ from the backup's, after they are
 	// set.
@@ -364,8 +364,8 @@ func (r *restoreRun) begin(ctx context.Context) error {
 	return nil
 }
 
-// skipDone marks the tables completed by an earlier run. If that completed all, this is a new
-// run, unless it may have notifications to write.
+// skipDone sets done for the tables completed by an earlier run. If that run completed all, this is
+// a new run, which sets none, unless it may have notifications to write.
 func (r *restoreRun) skipDone(there []*pb.Table) {
 	done := 0
 	for i := range r.tables {

@@ -25,7 +25,8 @@ type VerifyOptions struct {
 type Verified struct {
 	Backups    []*Manifest // verified backups, the oldest first
 	Unfinished []string    // folders without a manifest: interrupted backups
-	Faults     []error     // each wraps ErrDamaged or ErrNotFound
+	// Faults wrap ErrDamaged or ErrNotFound, except for failures to read an ancestor's manifest.
+	Faults []error
 }
 
 // Verify reads complete backups and compares every byte with its checksum. Faults are in the result;
@@ -141,7 +142,7 @@ func (v *verifyRun) file(ctx context.Context, m *Manifest, f *File) error {
 	}
 }
 
-// covers returns an error unless the files of each table are contiguous.
+// covers returns an error unless the files of each table cover it without a gap.
 func (m *Manifest) covers() error {
 	for _, t := range m.Tables {
 		next, ended := []byte(nil), false
