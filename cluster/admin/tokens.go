@@ -24,8 +24,8 @@ func (s *Service) Tokens(ctx context.Context, _ *pb.TokensRequest) (*pb.TokensRe
 	return &pb.TokensResponse{Tokens: all}, err
 }
 
-// RevokeToken implements pb.AdminServer. Every node looks a token up at each use, so none accepts
-// it once this has returned.
+// RevokeToken implements pb.AdminServer. The console looks a token up at each use, so it does not
+// accept this one any more; the gateway accepts it for up to a second longer (console.TokenCallers).
 func (s *Service) RevokeToken(ctx context.Context,
 	req *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {
 	return &pb.RevokeTokenResponse{}, s.cfg.Tokens.Revoke(ctx, req.GetName())

@@ -14,9 +14,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Login tokens of the console and the gateway: one record, read at each use of a token. It holds
-// only the hash of a token's secret, so reading meta does not allow a login. Times are those of the
-// node that handles the request.
+// Login tokens of the console and the gateway: one record, read at each use of a token, by the
+// gateway at most once a second for each token. The record holds only the hash of a token's secret,
+// so reading meta does not allow a login. Times are those of the node that handles the request.
 
 const (
 	rowTokens = "tokens"
