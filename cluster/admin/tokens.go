@@ -25,7 +25,7 @@ func (s *Service) Tokens(ctx context.Context, _ *pb.TokensRequest) (*pb.TokensRe
 }
 
 // RevokeToken implements pb.AdminServer. The console looks a token up at each use, so it does not
-// accept this one any more; the gateway accepts it for up to a second longer (console.TokenCallers).
+// accept this one any more; the gateway accepts it for up to a second longer.
 func (s *Service) RevokeToken(ctx context.Context,
 	req *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {
 	return &pb.RevokeTokenResponse{}, s.cfg.Tokens.Revoke(ctx, req.GetName())
