@@ -121,7 +121,7 @@ func (p *PolicyView) Learn(read *pb.Policy) error {
 func (p *PolicyView) Found(ctx context.Context) (*pb.Policy, error) {
 	read, err := p.record.Found(ctx, p.cfg.Own)
 	if err != nil {
-		return nil, fmt.Errorf("cluster: found the policy: %w", err)
+		return nil, fmt.Errorf("cluster: read or store the first policy: %w", err)
 	}
 	p.note(read)
 	return read, p.gate.Learn(wire.Agreed(read.GetAgreed()))
