@@ -15,8 +15,8 @@ import (
 
 // The tablet map in memory. The actors of tablets record their ranges and whether they lead.
 // Carriers, on any goroutine, record the leaders and ranges in responses, and look up a route for
-// every operation. A read-write mutex guards the map, held for a few instructions each time;
-// descriptors are shared and never changed.
+// every operation. A read-write mutex guards the map, held for a few instructions, except to sort
+// the map after a change and to forget a node; descriptors are shared and never changed.
 
 // TabletPort takes operations to a replica on this node.
 type TabletPort = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
