@@ -16,9 +16,9 @@
 //  3. A batch that was handed over is reported exactly once: as on its way, or as surely
 //     not sent. No batch is sent twice.
 //
-//  4. A node has one connection to each other node, and the next one sends nothing before the
-//     end of the last one was reported. One that ends, fails or leads to a former address
-//     does not delay its successor.
+//  4. A node has at most one connection to each other node, and the next one sends nothing before
+//     the end of the last one was reported. After a connection has ended or an attempt has failed,
+//     the next attempt follows a pause of at most a second; a new address is tried at once.
 //
 //  5. What waits for a node is bounded: a node that reads nothing delays no other.
 //

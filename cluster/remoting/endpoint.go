@@ -53,8 +53,8 @@ var (
 	errRetired = errors.New("the connection was closed")
 )
 
-// endpoint is one connection to one node, or the attempt at one. The link's mutex guards
-// whether it is its target's; only then are batches added.
+// endpoint is one connection to one node, or the attempt at one. Send adds batches, under the
+// link's mutex, only to the node's current endpoint (target.endpoint).
 type endpoint struct {
 	link    *Link
 	node    uint64
