@@ -98,7 +98,7 @@ func (t Timing) apply(c *memberlist.Config) *memberlist.Config {
 //
 // Reads use only the table and never wait for memberlist. Four goroutines run from Open to
 // Close (upkeep.go): one calls watchers, one publishes changes of this node's metadata, one
-// joins missing members, and one reloads the keys. memberlist has goroutines of its own and
+// joins missing members, and one reloads the keys, if there are any. memberlist has its own and
 // calls back mostly under its lock (delegates.go). The mutex guards self.
 type Gossip struct {
 	cfg    Config
