@@ -91,7 +91,7 @@ type Self struct {
 	contacts *pb.JoinResponse // immutable
 	seen     map[uint64]seenStart
 	started  uint64               // as in the record, but kept after the start is confirmed
-	reached  map[uint64]seenStart // last argument of noteReached
+	reached  map[uint64]seenStart // positions as of the last noteReached
 
 	raised atomic.Uint64 // as in the record, for Reached
 }

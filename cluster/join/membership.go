@@ -86,7 +86,7 @@ type MembershipConfig struct {
 const (
 	roundPause    = 250 * time.Millisecond // between two rounds of requests to all addresses
 	callTimeout   = 2 * time.Second        // timeout of Hello and Found; Join has twice as much
-	soundTimeout  = time.Second            // of a returning node's first Hello, which records nothing
+	soundTimeout  = time.Second            // of sound, a returning node's first Hello of each round
 	freshFor      = 3 * time.Second        // validity of a fresh node's response
 	defaultUpkeep = 30 * time.Second
 	// rankPause is the delay after which each next node founds if those before it have not.
