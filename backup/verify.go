@@ -24,7 +24,7 @@ type VerifyOptions struct {
 // Verified is the result of Verify.
 type Verified struct {
 	Backups    []*Manifest // verified backups, the oldest first
-	Unfinished []string    // folders without a manifest: interrupted backups
+	Unfinished []string    // folders without a manifest: interrupted or running backups
 	// Faults wrap ErrDamaged or ErrNotFound, except for failures to read an ancestor's manifest.
 	Faults []error
 }

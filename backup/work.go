@@ -16,7 +16,7 @@ import (
 // Common parts of backups and restores: rate, retries and progress. work owns the tally, behind a
 // lock, and the limiter; workers share both and call it on their own goroutines.
 
-// Options configure a backup or restore. Zero fields get the defaults.
+// Options configure a backup, verification, restore or load. Zero fields get the defaults.
 type Options struct {
 	Workers  int            // concurrent ranges. Defaults to DefaultWorkers
 	Rate     int64          // limit in bytes of rows, columns and values per second; 0 for none
