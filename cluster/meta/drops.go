@@ -45,8 +45,8 @@ func (d Drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 	}
 	err = d.Schema.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
 		// A table is gone once every tablet with a part of its range has passed the drop and has
-		// nothing left to delete. The statuses are those of all tablets; without one of a tablet with
-		// a part nothing is concluded.
+		// nothing left to delete. The statuses are those of all tablets; without a tablet that has a
+		// part nothing is concluded.
 		gone := false
 		for _, t := range tablets {
 			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {
