@@ -25,8 +25,8 @@ type Member struct {
 	Load      MemberLoad
 }
 
-// MemberLoad is the load of a node, which the node publishes every 5 s, and about a second after
-// its replicas or leaderships have changed.
+// MemberLoad is the load of a node, which the node publishes every 5 s, and about a second after a
+// change of its replicas or leaderships.
 type MemberLoad struct {
 	Replicas, Leaders uint32
 	SizeBytes         uint64 // bytes of its replicas
