@@ -11,7 +11,7 @@ import (
 // Approximate memory of one entry of an answer in addition to its bytes: the message and what
 // it references.
 const (
-	ResultMemory = 128 // of a Get
+	ResultMemory = 128 // of a Get or RawGet
 	cellMemory   = 256
 	entryMemory  = 512
 

@@ -10,7 +10,7 @@ import (
 const from = " from "
 
 // WithOrigin returns the name of a holder of history that is a remote client at origin. The
-// serving node appends the origin, so that it does not depend on the client.
+// serving node appends the origin, so that the client cannot choose it.
 func WithOrigin(holder, origin string) string { return holder + from + origin }
 
 // Origin is the inverse of WithOrigin. Holders in nodes have no origin.

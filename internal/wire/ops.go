@@ -17,7 +17,7 @@ type Operation struct {
 	Answer  AnswerSize
 }
 
-// The table, in the order of the fields.
+// The rows of the table.
 var (
 	opGet      = Operation{"get", ByReader, Repeats | NeedsTable, AccessRead, CellsAnswer}
 	opScan     = Operation{"scan", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer}
@@ -106,7 +106,8 @@ const (
 	// finish and clean up (design section 5). It bypasses the queue limit and runs on a full
 	// disk.
 	Finishes
-	// InTransaction: the operation has a transaction's start timestamp.
+	// InTransaction: the operation has the start timestamp of a transaction or, as a replay, a
+	// timestamp of its own.
 	InTransaction
 	// NeedsTable: the operation is refused after the table has been dropped, and while the
 	// table is being restored from a backup unless it is part of the restore. Operations that
@@ -124,15 +125,16 @@ type Access uint8
 const (
 	// AccessNone: the operation is for nodes only.
 	AccessNone Access = iota
-	// AccessRead allows every table, including the cluster's own, where clients look up
-	// tables.
+	// AccessRead allows every table but that of the timers, including the cluster's own, where
+	// clients look up tables.
 	AccessRead
 	// AccessAsk allows status checks of others' transactions on every column of users' tables.
 	// A check ends an expired transaction.
 	AccessAsk
 	// AccessSettle allows ending others' transactions on every column of users' tables.
 	AccessSettle
-	// AccessChange allows writes to users' columns of users' tables.
+	// AccessChange allows writes to users' columns of users' tables and to timers of such tables,
+	// and workers' writes to acknowledgments.
 	AccessChange
 	// AccessObserve allows workers (docs/adr/0073) to end and to fail notifications of users'
 	// tables.
@@ -229,7 +231,7 @@ func (o *Operation) Reads() bool { return o.By == ByReader || o.By == ByLeader }
 // shares the request's memory.
 type Subject struct {
 	Start  uint64 // the transaction's start timestamp
-	Latest uint64 // the greatest timestamp that the request claims to be from the oracle
+	Latest uint64 // the greatest timestamp, at least Start, that the request claims as the oracle's
 	Expiry uint64 // expiry that it sets for a lock
 
 	// Writes, Cells and Intents are in the range of the request's tablet. Intents are
@@ -237,8 +239,8 @@ type Subject struct {
 	Writes  []*pb.CellWrite
 	Cells   []*pb.Cell
 	Intents []*pb.Cell
-	// Cell is the cell of operations on a single cell (HasCell). If Elsewhere, another tablet
-	// may hold it.
+	// Cell, if HasCell, is the cell of an operation on a single cell, or the primary of a
+	// prewrite. If Elsewhere, another tablet may hold it.
 	HasCell, Elsewhere bool
 	Cell               *pb.Cell
 	Span               *pb.Span // the tablet holds a part of it

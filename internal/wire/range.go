@@ -83,7 +83,7 @@ func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
 }
 
 // SpanOf returns the span of the tablet's rows in the table in which it starts. The span is
-// unbounded if the tablet extends into later tables.
+// unbounded if the tablet reaches the end of that table.
 func SpanOf(d *pb.TabletDescriptor) mvcc.Span {
 	start := StartOf(d)
 	span, _ := Clip(d, mvcc.Span{Table: start.Table})
@@ -101,8 +101,8 @@ func Spans(d *pb.TabletDescriptor) []mvcc.Span {
 	return spans
 }
 
-// PendingSplits returns the number of split keys of the request at which no tablet of the
-// table, which the request has created, is known to begin yet.
+// PendingSplits returns the number of the request's split keys at which no tablet of the table is
+// known to begin yet.
 func PendingSplits(t *pb.Table, req *pb.CreateTableRequest) (n int) {
 	asked := map[string]bool{}
 	for _, key := range req.GetSplitKeys() {

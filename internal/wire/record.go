@@ -83,7 +83,7 @@ func IntentPB(i *mvcc.Intent) *pb.Intent {
 	}
 }
 
-// Result converts a mutation's answer.
+// Result converts a mutation's answer, without its MinCommitTs.
 func Result(r *pb.MutationResult) mvcc.Result {
 	out := mvcc.Result{
 		Status: mvcc.Status(r.Status), CommitTS: mvcc.Timestamp(r.CommitTs),
@@ -101,7 +101,7 @@ func FillResult(out *pb.MutationResult, r *mvcc.Result) {
 	out.MinCommitTs = uint64(r.MinCommitTS)
 	for _, l := range r.Locks {
 		info := LockInfoPB(l)
-		if r.Status == mvcc.StatusLive { // the other cells decide
+		if r.Status == mvcc.StatusLive { // of an asynchronous commit, which these cells decide
 			info.Lock.Secondaries = CellsPB(l.Lock.Secondaries)
 		}
 		out.Locks = append(out.Locks, info)

@@ -5,8 +5,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Conversions of the rules' requests. A nil message converts to the zero request and never
-// panics.
+// Conversions of the rules' requests. A nil message converts to the zero request.
 
 // Prewrite converts a PrewriteRequest. The tablet sets MinCommitTS of an asynchronous one.
 func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {
@@ -103,7 +102,7 @@ func FailNotify(r *pb.FailNotifyRequest) mvcc.FailNotifyRequest {
 	}
 }
 
-// Restore converts a RestoreRequest. It must have as many timestamps as writes.
+// Restore converts a RestoreRequest. It must have a start and a commit timestamp for each write.
 func Restore(r *pb.RestoreRequest) mvcc.RestoreRequest {
 	out := mvcc.RestoreRequest{Records: make([]mvcc.RestoredCell, len(r.GetWrites()))}
 	for i, w := range r.GetWrites() {
