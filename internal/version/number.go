@@ -121,7 +121,8 @@ func parseRange(text string) Range {
 	return Range{Number(low), Number(high)}
 }
 
-// RangeOf returns the range reported by another process. Zeros mean Unnumbered.
+// RangeOf returns the range reported by another process. Zeros, or a newest version below the
+// oldest, mean Unnumbered.
 func RangeOf(oldest, newest uint32) Range {
 	r := Range{Number(oldest), Number(newest)}
 	if r.Oldest == 0 || r.Newest < r.Oldest {

@@ -18,8 +18,9 @@ const self = "github.com/percolator-go/percolator"
 // unversioned is the version of a program without a recorded one.
 const unversioned = "unversioned"
 
-// String returns this module's version: the one stamped by the linker, otherwise the one
-// recorded by the Go tool, otherwise Release, with the commit if known ("0.1.0+0123456789ab").
+// String returns this module's version: the one stamped by the linker, otherwise, in a program of
+// another module, the one recorded by the Go tool, otherwise Release, with the commit if known
+// ("0.1.0+0123456789ab"), or with "+replaced" if a directory replaces the module.
 func String() string {
 	if stamped != "" {
 		return stamped
@@ -32,7 +33,7 @@ func String() string {
 }
 
 // Program returns the version of the program that links this module, or "" for this module's
-// own programs.
+// own programs and those without build information.
 func Program() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path != self {
 		return own(info)
@@ -41,7 +42,8 @@ func Program() string {
 }
 
 // Application returns the name of the program that links this module, and its version, such as
-// "roster v1.2.0" or "roster devel-0123456789ab"; "" for this module's own programs.
+// "roster v1.2.0" or "roster devel-0123456789ab"; "" for this module's own programs and those
+// without build information.
 func Application() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path != self {
 		return application(info)
@@ -83,8 +85,8 @@ func library(info *debug.BuildInfo) string {
 	return Release
 }
 
-// own returns the version of the main module: its release, or the commit that it was built
-// from.
+// own returns the version of the main module: its release, otherwise "devel-" and the commit that
+// it was built from, otherwise unversioned.
 func own(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
