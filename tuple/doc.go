@@ -10,8 +10,8 @@
 // a time.Time, or a value whose underlying type is one of these except time.Time, such as
 // time.Duration and percolator.Timestamp.
 //
-// The order is that of FoundationDB's tuple layer, and so is the encoding except for zero
-// bytes: byte slices, then strings, integers, float32, float64, false, true, and times.
+// The order is that of FoundationDB's tuple layer, and so is the encoding, except for times and
+// for bytes 0 and 1 of texts: byte slices, strings, integers, float32, float64, false, true, times.
 // Integers compare by value, regardless of their types. Floats have the total order of
 // IEEE 754: -NaN, -Inf, …, -0, +0, …, +Inf, NaN. A tuple sorts before its extensions.
 //

@@ -63,8 +63,8 @@ func Unpack(row string, into ...any) error {
 	return nil
 }
 
-// store converts e to the type of to and stores it. It reports false if the conversion would
-// lose information.
+// store converts e to the type of to and stores it. It returns false if the kinds differ or a
+// number overflows.
 func store(to, e reflect.Value) bool {
 	switch {
 	case to.Kind() == reflect.Interface && e.Type().AssignableTo(to.Type()):
