@@ -5,11 +5,10 @@
 //	err := worker.Run(ctx, []string{"db1:7800", "db2:7800"}, register, worker.Config{})
 //
 // The guarantees are those of observers inside a node: at most one transaction of a strong observer
-// commits for each change, since the acknowledgment is part of that transaction. Whatever is handed
-// out twice commits once.
+// commits for each change, since the acknowledgment is part of that transaction.
 //
 // What runs is package internal/worker, which states the invariants.
 //
 // Called by: programs of users. A crash loses the queue; nodes notice it as soon as the connection
-// breaks, or within 0.8 s, and hand the cells to others.
+// breaks, or within 1 s, and hand the cells to others.
 package worker

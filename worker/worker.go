@@ -28,8 +28,8 @@ type Config struct {
 	Client percolator.ClientConfig
 	// Workers is the number of concurrent runs in this process. Defaults to 128.
 	Workers int
-	// Queue is the maximum number of changes that each node has handed to this process and that
-	// have not run. Defaults to 4096.
+	// Queue is the maximum number of changes that one node has handed to this process and that
+	// have not run yet. Defaults to 4096.
 	Queue int
 	// DrainTimeout bounds the wait for running observers once the context of Run has ended.
 	// Defaults to 30 s.
@@ -37,7 +37,7 @@ type Config struct {
 	// LoopRuns is the number of runs of one row within 10 s, each caused by the last, after which
 	// the next ones wait with growing pauses. Defaults to 100; negative disables it.
 	LoopRuns int
-	// Ready is called once a node has accepted the observers; nil means nothing is called.
+	// Ready, if not nil, is called once, when the first node has accepted the observers.
 	Ready func()
 }
 
