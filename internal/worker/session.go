@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// beat is the pause after which the worker sends an empty message, and silence the time without
-	// a message after which the node counts as unreachable. Nodes use the same values.
+	// beat is the longest pause between two messages of the worker, which may be empty, and silence
+	// the time without a message after which the node counts as unreachable. Nodes use the same
+	// values.
 	beat    = 200 * time.Millisecond
 	silence = 800 * time.Millisecond
-	// welcomeTimeout bounds the wait for a node's first settings: it may have to enter the
-	// observers.
+	// welcomeTimeout bounds the wait for a node's first settings: the node may have to enter the
+	// observers in the catalogue.
 	welcomeTimeout = 15 * time.Second
-	// figuresPause is the pause between two messages with figures.
+	// figuresPause is the least pause between two messages with figures, except before the last.
 	figuresPause = time.Second
 )
 
@@ -42,8 +43,8 @@ type session struct {
 	wake    chan struct{} // capacity 1: next is set
 }
 
-// session has one session with the node at the address. served says that the node had accepted the
-// observers.
+// session has one session with the node at the address. served reports whether the node had
+// accepted the observers; it is false with errAlias.
 func (w *worker) session(addr string) (served bool, err error) {
 	ctx, cancel := context.WithCancel(w.life)
 	defer cancel()
@@ -200,7 +201,8 @@ func (s *session) refused(name string, d time.Duration) {
 	}, false)
 }
 
-// send sends what was posted until ctx ends, the node is silent, or the worker leaves.
+// send sends what was posted until ctx ends, the node is silent, the stream breaks, or the worker
+// leaves.
 func (s *session) send(ctx context.Context) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()

@@ -19,10 +19,10 @@ import (
 // ends, another one takes over at once.
 
 const (
-	// lookPause is the pause between two looks for nodes, and lookTimeout bounds one.
+	// lookPause is the longest pause between two looks for nodes, and lookTimeout bounds one.
 	lookPause   = 5 * time.Second
 	lookTimeout = 2 * time.Second
-	// The pause before an address is tried again doubles with each failure.
+	// The pause before an address is tried again doubles with each consecutive failure.
 	retryPause, maxRetryPause = 50 * time.Millisecond, 2 * time.Second
 	// aliasPause is the pause before another address of a connected node is tried again.
 	aliasPause = 30 * time.Second
@@ -47,7 +47,8 @@ type ended struct {
 	err    error
 }
 
-// serve opens sessions until ctx ends, which leaves them open, or the cluster refuses the worker.
+// serve opens sessions until ctx ends, which leaves them open. It returns an error if, while no
+// session is open, a node refuses the worker, or none has accepted it within firstWithin.
 func (w *worker) serve(ctx context.Context) error {
 	began, served := time.Now(), false
 	tries, ends := map[string]*attempt{}, make(chan ended)
@@ -79,13 +80,14 @@ func (w *worker) serve(ctx context.Context) error {
 			if err != nil && len(w.open()) == 0 {
 				return err
 			}
-			if t := tries[e.addr]; e.served || t.pause == 0 && !errors.Is(e.err, errAlias) { // once per address
+			// Of an address that is not reached only the first failure is logged.
+			if t := tries[e.addr]; e.served || t.pause == 0 && !errors.Is(e.err, errAlias) {
 				w.cfg.Client.Logger.Warn("worker: no session with a node; it is tried again", "address", e.addr,
 					"error", e.err)
 			}
 			tries[e.addr].again(&e)
 			if e.served {
-				continue // find another node at once
+				continue
 			}
 		case <-look.C:
 			known = w.look(ctx, known)

@@ -37,7 +37,7 @@ type Config struct {
 	Alone bool
 	// Runs returns the client of runs; nil means that of observer.NewClient.
 	Runs func(observer.Client) observer.Client
-	// Ready is called once a node has accepted the observers; nil means nothing is called.
+	// Ready, if not nil, is called once, when the first node has accepted the observers.
 	Ready func()
 }
 
@@ -211,7 +211,8 @@ func (w *worker) apply(ctx context.Context, m *pb.WorkSettings) error {
 	return w.dispatcher.Control(ctx, m.GetObservers())
 }
 
-// refused implements observer.Config.Refused: the nodes tell the other processes.
+// refused implements observer.Config.Refused. It posts the refusal to the node of the scanning
+// session, if there is one; that node tells the other processes.
 func (w *worker) refused(name string, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
