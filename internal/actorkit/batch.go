@@ -9,7 +9,7 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// Defaults of BatchConfig.
+// Defaults of BatchConfig; DefaultQueueBytes is the usual limit of Port.BoundBytes.
 const (
 	DefaultMaxMessages = 1024
 	DefaultMaxBytes    = 4 << 20
@@ -41,7 +41,8 @@ func (c BatchConfig) WithDefaults() BatchConfig {
 }
 
 // Flush is the marker that an actor sends to itself when the first message of a batch
-// arrives. The messages that were ahead of it in the mailbox form the batch.
+// arrives. The messages that were ahead of it in the mailbox form the batch, less those that were
+// taken before because the batch was full.
 type Flush struct{ batcher any }
 
 // Batcher coalesces an actor's mailbox by a marker. It is used only inside the actor's
@@ -50,12 +51,12 @@ type Batcher[T any] struct {
 	cfg    BatchConfig
 	items  []T
 	bytes  int
-	marked bool // the marker is in the mailbox
+	marked bool // the marker is in the mailbox, or will be after Linger
 	marker *Flush
 	spare  []T            // a slice returned by GiveBack
 	sizes  *metrics.Sizes // of the batches; nil: not observed
 	waits  *metrics.Durations
-	sent   metrics.Moment // when the marker was sent, if waits are observed
+	sent   metrics.Moment // when marked was set, if waits are observed
 
 	gathering  bool // Gather has yielded for the present batch
 	soloRounds int  // consecutive gathered batches with a single item, up to maxSoloRounds
@@ -69,15 +70,15 @@ func NewBatcher[T any](cfg BatchConfig) *Batcher[T] {
 	return b
 }
 
-// Measured makes b observe the sizes of batches and the time that each marker spends in the
-// mailbox, which is the waiting time of a message that arrives with it. It returns b.
+// Measured makes b observe the sizes of batches and the time, including Linger, from the first
+// message of a batch until its marker is handled. It returns b.
 func (b *Batcher[T]) Measured(sizes *metrics.Sizes, waits *metrics.Durations) *Batcher[T] {
 	b.sizes, b.waits = sizes, waits
 	return b
 }
 
-// Add appends the item, which holds about size bytes, and sends the marker unless it is in
-// the mailbox already. It reports whether the batch is full; the actor must then Take it at
+// Add appends the item, which holds about size bytes, and sends the marker, after Linger, unless
+// it is under way already. It reports whether the batch is full; the actor must then Take it at
 // once.
 func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 	b.items = append(b.items, item)
@@ -90,8 +91,8 @@ func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 // marker and join the batch. Call it before the Add of a batch's first item if larger batches are
 // worth it. Without Gather the Go scheduler runs the actor right after its first sender, and many
 // concurrent senders would be served one by one. Gather returns at once if no other goroutine is
-// ready. While batches remain small it yields less and less often, because a yield to goroutines
-// that only compute is wasted.
+// ready. While batches have a single item it yields less and less often, because a yield to
+// goroutines that only compute is wasted.
 func (b *Batcher[T]) Gather() {
 	if len(b.items) > 0 || b.marked || b.gathering {
 		return

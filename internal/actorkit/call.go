@@ -31,7 +31,7 @@ type Result[A any] struct {
 // are dropped.
 type Call[Q, A any] struct {
 	Req Q
-	// Deadline is the time at which the caller stops waiting, or zero if it never does. The actor
+	// Deadline is the time by which the caller stops waiting; zero means that none is set. The actor
 	// may drop the call after it.
 	Deadline time.Time
 	// Bypass exempts the call from the queue limit. Commits and rollbacks use it, since a full
@@ -45,7 +45,7 @@ type Call[Q, A any] struct {
 
 	answered atomic.Bool
 	bytes    int64           // counted in port.bytes
-	port     *Port[Q, A]     // nil if the call bypassed it
+	port     *Port[Q, A]     // nil if Bypass
 	answer   chan Result[A]  // of Ask; nil in calls of Tell
 	then     func(Result[A]) // of Tell; nil in calls of Ask
 }
@@ -90,8 +90,8 @@ type Port[Q, A any] struct {
 	bytes    atomic.Int64
 }
 
-// BoundBytes also limits the bytes that unanswered requests hold, as returned by size. Call
-// it before the port is used.
+// BoundBytes also limits the bytes that unanswered requests hold, as returned by size; a request
+// of any size is admitted while no other is unanswered. Call it before the port is used.
 func (p *Port[Q, A]) BoundBytes(limit int, size func(Q) int) {
 	p.size, p.maxBytes = size, int64(limit)
 }
@@ -110,9 +110,9 @@ func (p *Port[Q, A]) PID() *actor.PID { return p.pid }
 // Queued returns the number of unanswered calls, excluding those that bypass the limit.
 func (p *Port[Q, A]) Queued() int { return int(p.queued.Load()) }
 
-// Tell sends the request and returns. Its callback is called exactly once with the answer, on the
-// goroutine that answers, and must not block. If Tell returns an error, which is ErrOverloaded, the
-// request was not sent and the callback is not called.
+// Tell sends the request and returns. then is called once with the answer, on the goroutine that
+// answers, and must not block; if the actor panics on the request, it may never be called. If Tell
+// returns an error, which is ErrOverloaded, the request was not sent and then is not called.
 func (p *Port[Q, A]) Tell(req Q, deadline time.Time, bypass bool, then func(Result[A])) error {
 	c := &Call[Q, A]{Req: req, Deadline: deadline, Bypass: bypass, then: then}
 	return p.send(c)

@@ -16,8 +16,8 @@ func Mailbox() actor.PropsOption {
 	return actor.WithMailbox(func() actor.Mailbox { return actor.Unbounded(&leftovers{})() })
 }
 
-// leftovers watches one mailbox. All its methods but MessagePosted run on the goroutine
-// that empties the mailbox.
+// leftovers watches one mailbox. Only MessageReceived, on the goroutine that empties the mailbox,
+// uses its state.
 type leftovers struct{ stopped bool }
 
 var _ actor.MailboxMiddleware = (*leftovers)(nil)

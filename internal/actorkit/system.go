@@ -27,8 +27,8 @@ func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
 // restarting restarts an actor after every panic, without the message: no other actor would do
-// its job until the node restarts. The library's default restarts it ten times and does not
-// log it. The pause before a restart grows while the actor panics.
+// its job until the node restarts. The library's default stops it after ten panics within 10 s and
+// does not log them. The pause before a restart grows while the actor panics.
 type restarting struct {
 	actor.SupervisorStrategy
 	logger *slog.Logger
