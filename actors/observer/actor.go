@@ -32,14 +32,15 @@ type (
 		run *run
 		out outcome
 	}
-	// wake is sent by the timer when a backoff or a debounce ends.
+	// wake is sent by the timer when a backoff or a debounce ends, or when an observer that waits
+	// for an external service may run.
 	wake struct{}
 	// drain is sent by Stop: no further run starts, and idle is closed when none is running.
 	drain struct{ idle chan struct{} }
 )
 
 // dispatcherActor decides which runs start when. Its fields are confined to the actor's
-// goroutine, except byTarget.
+// goroutine, except byTarget, loops and effects.
 type dispatcherActor struct {
 	cfg     Config
 	base    context.Context
@@ -164,7 +165,8 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 	return notify.Accepted
 }
 
-// collapse adds a notification to the existing entry of its cell.
+// collapse adds a notification to the existing entry of its cell. While the entry is in backoff
+// after a failure, a hint, or the change that has failed, is deferred instead.
 func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 	switch {
 	case e.state == debouncing:

@@ -48,8 +48,9 @@ func (l *registeredObserver) largest(e *entry) int {
 	return min(cmp.Or(e.most, size), cmp.Or(l.size, size))
 }
 
-// resize adapts the size of the observer's batches to the end of a batch: it halves the size if
-// the function returned ErrUnavailable, and doubles it after a commit.
+// resize adapts the size of the observer's batches to the end of a batch: it limits the size to
+// half of this batch if the function reported something as unavailable, and doubles a limited size
+// after a commit.
 func (l *registeredObserver) resize(b *batch) {
 	for _, out := range b.outs {
 		switch {
@@ -66,8 +67,9 @@ func (l *registeredObserver) resize(b *batch) {
 	}
 }
 
-// batchPeers removes from the queue the cells that run together with e: those of its tablet and
-// its priority, in queue order. The others keep their order.
+// batchPeers removes from the queue the cells that run together with e: the first ones of its
+// tablet and its priority that the lookahead finds, up to the size of a batch. The others keep
+// their order.
 func (l *registeredObserver) batchPeers(e *entry) (peers []*entry) {
 	size, seen, kept := l.largest(e), 0, 0
 	for seen < min(len(l.queue), lookahead*l.spec.Batch) && len(peers)+1 < size {
@@ -90,7 +92,7 @@ func (l *registeredObserver) batchPeers(e *entry) (peers []*entry) {
 }
 
 // divide queues a cell of a batch that did not commit. After a conflict or an unavailable node it
-// is queued after a backoff, the same for the whole batch.
+// is queued after a backoff (retryIn).
 func (a *dispatcherActor) divide(e *entry, out outcome) {
 	e.most = out.most
 	switch {
@@ -105,7 +107,8 @@ func (a *dispatcherActor) divide(e *entry, out outcome) {
 }
 
 // retryIn returns the backoff of an entry whose run is to be repeated: random, so that
-// conflicting runs do not coincide again, and the same for the cells of a batch.
+// conflicting runs do not coincide again, and the same for cells of a batch with equally many
+// retries.
 func (a *dispatcherActor) retryIn(e *entry, out outcome) time.Duration {
 	d := backoff(retryBase, a.cfg.RetryMax, e.retries-1)
 	if out.share == 0 {
@@ -178,8 +181,8 @@ func (b *batch) do() {
 	}
 }
 
-// check decides which cells are dirty and sets the outcomes of the others. It sends one message to
-// each tablet. An error applies to all cells.
+// check decides which cells are dirty and sets the outcomes of the others. It reads all cells with
+// one message to each tablet; few cells need messages of their own. An error applies to all cells.
 func (b *batch) check(ctx context.Context, tx Txn) error {
 	weak := b.lead.obs.spec.Weak
 	rows := make([]mvcc.Cell, len(b.runs))
@@ -238,8 +241,9 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 	return nil
 }
 
-// execute calls the user's function once for all due cells, in one transaction, and commits its
-// writes for the cells that it does not report as failed.
+// execute calls the user's function once for all due cells, in one transaction, and commits it
+// unless it has failed or the function reports all cells as failed. The changes of cells that the
+// function reports as failed stay unacknowledged.
 func (b *batch) execute(tx Txn) {
 	lead, stats := b.runs[b.due[0]], &b.lead.obs.stats
 	changes := make([]percolator.Notification, 0, len(b.due))
@@ -249,7 +253,7 @@ func (b *batch) execute(tx Txn) {
 		changes, due = append(changes, r.notification(ts)), append(due, r)
 		stats.started(tx.StartTS(), ts)
 		r.noteCause(tx.StartTS())
-		// Each change's trace has its own run span; the transaction belongs to the first.
+		// Each change's trace has its own run span; the transaction belongs to the first of them.
 		if r.span = r.traces.Run(ts, r.obs.spec.Name); lead.span == nil {
 			lead = r
 		}
@@ -318,7 +322,7 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 		b.runs[i].noteEffects(effects, len(b.due))
 		b.outs[i] = outcome{kind: committed} // execute then sets those that failed
 	}
-	// Cells changed since then stay dirty; a hint or a scan finds them.
+	// Cells changed since the start stay dirty; a hint or a scan finds them.
 	if !lead.obs.spec.Weak {
 		return nil
 	}
@@ -378,7 +382,8 @@ func (b *batch) verdict(lead *run, err error) outcome {
 // share returns a random number above 0 and at most 1.
 func share() float64 { return 1 - rand.Float64() }
 
-// give sets the outcome of all due runs to out.
+// give sets the outcome of all due runs to out, and removes their recorded attempts if the runs
+// count as nothing.
 func (b *batch) give(out outcome) {
 	for _, i := range b.due {
 		b.outs[i] = out

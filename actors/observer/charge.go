@@ -12,8 +12,9 @@ import (
 // have run; Config.Suspect returns the timestamp up to which that is possible. Other runs cost no
 // extra write. Success removes the attempt with the entry.
 //
-// Runs concurrent with the crashing one are charged too. To separate them, each next runs as the
-// only run of its observer, so that from then on only the crashing one is charged.
+// Runs concurrent with the crashing one are charged too. To separate them, each of these rows next
+// runs in a batch of its own, one row after the other (suspects), so that from then on only the
+// crashing one is charged.
 
 // unfinished is the error of an attempt recorded before its run; it stays until the run ends.
 const unfinished = "observer: a run started and has not ended: its process died, or it is still running"
@@ -42,7 +43,7 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	switch {
 	case err != nil:
 		return false, r.retry(err)
-	case !there || n.ParkedTS != 0: // another worker has run it
+	case !there || n.ParkedTS != 0: // another worker has run or parked it
 		return false, outcome{kind: clean}
 	case n.TS > r.suspect: // a newer change, with its own failure count
 		return true, outcome{}

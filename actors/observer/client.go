@@ -57,7 +57,7 @@ type Txn interface {
 	// Rest returns, after Commit, a channel that is closed when the locks left to background
 	// resolution are resolved; nil if there were none.
 	Rest() <-chan struct{}
-	// Left returns, once Rest is closed, the latest timestamp of the notifications that the
+	// Left returns, once Rest is nil or closed, the latest timestamp of the notifications that the
 	// acknowledgments did not clear because their cells have changed since the start; 0 if there
 	// is none.
 	Left() mvcc.Timestamp
@@ -76,12 +76,12 @@ type Txn interface {
 	User() *percolator.Tx
 }
 
-// runBytes limits the bytes that one run may buffer. It is lower than a client's limit, because
+// runBytes limits the bytes that one batch may buffer. It is lower than a client's limit, because
 // the slots of all observers may run at once in one process, and a function that writes without
 // end must not exhaust the memory of the others.
 const runBytes = 32 << 20
 
-// NewClient returns a Client that uses the process's coordinator.
+// NewClient returns a Client that uses c.
 func NewClient(c *txn.Client) Client { return client{c} }
 
 type client struct{ c *txn.Client }

@@ -41,7 +41,7 @@ func (d *Dispatcher) onDispatcher(ctx context.Context, do func(a *dispatcherActo
 // unchanged. Calls must not overlap, because the last to arrive wins. It fails with ctx's error,
 // after which the settings may still be applied, or if the dispatcher has stopped.
 //
-// Every node calls it for each newer version of the catalogue.
+// Every node, and every worker, calls it for each newer version of the catalogue.
 func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) error {
 	return d.onDispatcher(ctx, func(a *dispatcherActor) {
 		for _, info := range infos {

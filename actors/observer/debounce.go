@@ -49,8 +49,9 @@ func (a *dispatcherActor) place(e *entry) {
 	a.enqueue(e)
 }
 
-// wait delays the entry by d for its debounce. If too many cells of the observer are delayed, it
-// drops the entry; the cell stays dirty, and scanners submit it after the debounce.
+// wait delays the entry by d, for its debounce or for the pause of a loop. If too many cells of the
+// observer are delayed, or no run may start, it drops the entry; the cell stays dirty, and scanners
+// submit it later.
 func (a *dispatcherActor) wait(e *entry, d time.Duration) {
 	if len(a.draining) > 0 || e.obs.held.Load() || e.obs.debouncing >= a.cfg.Queue {
 		a.forget(e)

@@ -15,7 +15,7 @@ import (
 
 type spec = percolator.ObserverSpec
 
-// Dispatcher runs a node's observers. Its methods are safe for concurrent use.
+// Dispatcher runs the observers of a node or worker. Its methods are safe for concurrent use.
 type Dispatcher struct {
 	system    *actor.ActorSystem
 	port      *actorkit.Port[[]notify.Dirty, []notify.Admission]
@@ -45,7 +45,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	}), "observer")
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("observer: spawn: %w", err)
+		return nil, fmt.Errorf("observer: spawn the dispatcher: %w", err)
 	}
 	d.port = actorkit.NewPort[[]notify.Dirty, []notify.Admission](system, pid, 0)
 	return d, nil
@@ -59,7 +59,8 @@ func check(cfg Config) error {
 	for _, o := range cfg.Observers {
 		if (o.Spec.Func == nil && o.Spec.BatchFunc == nil) || o.Spec.Name == "" || o.Spec.Concurrency < 1 ||
 			o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
-			return fmt.Errorf("%w: observer %q is incomplete", ErrInvalid, o.Spec.Name)
+			return fmt.Errorf("%w: observer %q needs a name, a function, and a positive Concurrency, "+
+				"Deadline and MaxAttempts", ErrInvalid, o.Spec.Name)
 		}
 		l := &registeredObserver{spec: o.Spec}
 		l.link.Store(&o.Link)
@@ -73,8 +74,8 @@ func check(cfg Config) error {
 	return nil
 }
 
-// Targets returns the observers registered here, for scanners, without retired ones and those whose
-// table does not exist.
+// Targets returns the observers registered here, for scanners, without those whose table does not
+// exist, and without retired ones whose column another observer has.
 func (d *Dispatcher) Targets() []notify.Target {
 	out := make([]notify.Target, 0, len(d.observers))
 	byTarget := *d.byTarget.Load()
@@ -106,7 +107,8 @@ func (d *Dispatcher) Stats() []Stats {
 
 // Stop starts no further runs, waits for the current ones, and stops the dispatcher. Queued cells
 // stay dirty. If ctx ends first, Stop cancels the runs' contexts without waiting for them and
-// returns an error that wraps ErrStillRunning. A second call waits for the same end.
+// returns an error that wraps ErrStillRunning. A second call waits for the same end; once the
+// dispatcher has stopped it returns nil, even if a run is still in progress.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	idle := make(chan struct{})
 	d.system.Root.Send(d.port.PID(), &drain{idle: idle})

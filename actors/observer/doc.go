@@ -1,6 +1,6 @@
 // Package observer runs user code when observed cells have changed (§2.4). The
-// dispatcher of each node accepts dirty cells from scanners and hints, keeps them in bounded
-// queues, and starts one invocation actor per run on a bounded pool.
+// dispatcher of each process accepts dirty cells from scanners and hints, keeps them in bounded
+// queues, and starts one invocation actor per batch of runs on a bounded pool.
 //
 // Invariants:
 //
@@ -26,7 +26,7 @@
 //     is read again before its run (parking.go). Dozens of consecutive uncounted runs of a row
 //     are logged, and every MaxConflicts-th counts as a failure, unless the run's own
 //     transaction found no node to serve it. Every retry is preceded by a backoff, except that of
-//     a batch that is split because of its function's error. Hundreds of runs of a row within
+//     a batch whose function has failed or does not return. Hundreds of runs of a row within
 //     seconds are logged, too, and runs that a row causes itself wait with growing pauses after
 //     LoopRuns of them (loops.go). If a process that has died since may have run the change
 //     (Config.Suspect), the run is counted before it starts, so that a row
@@ -37,8 +37,9 @@
 //  5. In one process there is at most one run per cell that can still commit. Changes that
 //     arrive during a run are collapsed into the next one.
 //
-//  6. Concurrent runs are bounded by Workers and each observer's Concurrency, queued cells by
-//     Queue, the cells of an observer in debounce by Queue again, and each run by its Deadline.
+//  6. Concurrent batches are bounded by Workers, and one more of each observer that has none, and
+//     by each observer's Concurrency; an observer's queued cells by Queue, those in debounce by
+//     Queue again; and each run by its Deadline.
 //     A function that ignores its context holds only its slot, which is replaced, up to
 //     MaxStuck slots of all observers and the limit of its own observer. When these are used
 //     up its observer stops, as its Stats show; every other observer keeps at least one slot.
@@ -61,7 +62,8 @@
 // The dispatcher is an actor and never blocks. Invocation actors may block, because they
 // receive no further messages.
 //
-// Package node spawns the dispatcher and connects scanners to it. A crash loses the queues
+// Package node spawns the dispatcher and connects scanners to it; package internal/worker spawns
+// one that nodes offer cells to. A crash loses the queues
 // and the backoffs; the notifications are in the tablets, and the next scan finds them. The
 // age of a change for the debounce follows from its timestamp (debounce.go). A crash between a run's commit
 // and its clearing costs one check that finds the cell clean (strong), or one more run (weak).

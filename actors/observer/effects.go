@@ -50,7 +50,7 @@ func (b *effectsBook) add(observer, row string, e Effects) {
 	b.of[key] = e
 }
 
-// Effects returns the effects of the last run of a row; ok is false if they are not kept.
+// Effects returns the effects of a row's last committed run; ok is false if they are not kept.
 func (d *Dispatcher) Effects(observer, row string) (Effects, bool) {
 	d.effects.mu.Lock()
 	defer d.effects.mu.Unlock()

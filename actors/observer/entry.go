@@ -26,14 +26,14 @@ type registeredObserver struct {
 	// versions is the dispatcher's Config.Versions.
 	versions func() bool
 
-	// limit is the number of concurrent runs: the spec's, until Control changes it.
+	// limit is the maximum number of concurrent batches: the spec's, until Control changes it.
 	limit int
 	// held means paused or retired: no run starts. Only the dispatcher changes held, retired and
 	// inForce, the effective limit.
 	held, retired atomic.Bool
 	inForce       atomic.Int64
 
-	queue      []*entry // cells waiting for a slot, in order of arrival
+	queue      []*entry // cells waiting for a slot, in order of arrival, refused ones first
 	taken      int      // number removed from the queue, if the observer has a Priority
 	debouncing int      // cells in debounce
 	// suspects run one at a time, because a process died during an earlier run of these rows. alone
@@ -203,7 +203,7 @@ type entry struct {
 	// change must queue behind them.
 	backlog bool
 
-	retries  int // consecutive conflicts and unavailable nodes
+	retries  int // consecutive runs without a result, such as conflicts
 	unserved int // retries that were not conflicts
 	// trouble is the counter of the observer's stats that includes the cell; nil while retries
 	// are few.

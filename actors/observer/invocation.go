@@ -5,13 +5,13 @@ import (
 )
 
 // Invocation actors run user code outside the dispatcher, so that a function that blocks or
-// panics does not delay it. An actor owns its run until it has sent the outcome; the dispatcher
-// bounds their number. An overdue run has two actors: one in the user's function, which may never
-// return, and one that records the failure.
+// panics does not delay it. An actor owns its batch until it has sent the outcomes; the dispatcher
+// bounds the number of actors. An overdue run of a single cell has two actors: one in the user's
+// function, which may never return, and one that records the failure.
 
 // Messages of an invocation actor, which receives exactly one, handles it, and stops.
 type (
-	// begin starts the run; its outcome is sent to the dispatcher.
+	// begin starts the run and its batchPeers; their outcomes are sent to the dispatcher.
 	begin struct {
 		run        *run
 		dispatcher *actor.PID
@@ -23,7 +23,7 @@ type (
 	}
 )
 
-// invocation is the actor of one run (design section 7). It may block, in user code too, because
+// invocation is the actor of one batch (design section 7). It may block, in user code too, because
 // it receives no other message.
 type invocation struct{}
 

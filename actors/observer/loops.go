@@ -28,7 +28,7 @@ const (
 	// loopHops limits the number of runs between two runs of one row. loopVisits limits the runs
 	// that are visited to find them, which may be many, since a batch runs for many changes.
 	loopHops, loopVisits = 8, 64
-	// recentRuns limits the runs that are known by their start timestamps, maxLoops the slowed rows.
+	// recentRuns limits the start timestamps by which runs are known, maxLoops the slowed rows.
 	recentRuns, maxLoops = 1 << 13, 256
 )
 
@@ -185,8 +185,8 @@ func (l *loops) slow(c *caused) {
 	l.slowed[c.key] = c
 }
 
-// rows returns the slowed rows of an observer with their cycles. A row that has not run for more
-// than twice its pause and a second is no longer slowed.
+// rows returns the slowed rows of an observer with their cycles. It first forgets all rows that
+// have not run for more than twice their pause and a second.
 func (l *loops) rows(obs *registeredObserver, now time.Time) map[string]*caused {
 	l.mu.Lock()
 	defer l.mu.Unlock()

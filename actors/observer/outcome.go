@@ -23,8 +23,8 @@ type outcome struct {
 	rest     time.Duration  // remaining debounce of the cell, if early
 	err      error          // if conflict, unavailable, failed, parked, divided or refused
 	wait     time.Duration  // the delay given to percolator.RetryAfter, if refused
-	// If unavailable: the function itself returned ErrUnavailable, perhaps in order to wait; no
-	// node needed by the run was unavailable.
+	// If unavailable: the function itself returned the error, such as ErrUnavailable, perhaps in
+	// order to wait; the run's own transaction did not fail.
 	postponed bool
 	// If divided: the largest batch that may include the cell from now on.
 	most int
@@ -44,7 +44,7 @@ const (
 	parked                         // the change has failed MaxAttempts times
 	abandoned                      // the function returned after the run was abandoned
 	interrupted                    // the dispatcher stopped
-	early                          // the cell changed within the observer's debounce
+	early                          // changed within the debounce, or slowed as a loop
 	divided                        // the run's batch was split; run again in a smaller one
 	refused                        // an external service refused the run; run again after the wait
 )
@@ -74,7 +74,8 @@ func (r *run) owns(err error) bool {
 }
 
 // failures splits the error of the user's function by runs: into the errors of the runs that a
-// PartialError names, or one error for all runs.
+// PartialError names, or one error for all runs, also if a PartialError is wrapped or names other
+// rows.
 func failures(err error, runs []*run) (map[*run]error, error) {
 	partial, ok := err.(*percolator.PartialError) //nolint:errorlint // wrapped it may be one of several
 	switch {
@@ -146,8 +147,9 @@ func conflicting(err error) bool {
 	return errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
 }
 
-// transient reports whether err is a conflict or an unavailable node. The next run is safe even
-// after ErrCommitUnknown: it resolves the locks of this one and then reads the acknowledgment.
+// transient reports whether err is a conflict, an unavailable or overloaded node, an unknown
+// outcome or a closed client. The next run is safe even after ErrCommitUnknown: it resolves the
+// locks of the failed one and then reads the acknowledgment.
 func transient(err error) bool {
 	for _, target := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,
@@ -195,7 +197,7 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 		} else {
 			out.kind, req.ParkedTS = parked, start
 		}
-		var renewed context.CancelFunc // the call of OnParked has used up the first timeout
+		var renewed context.CancelFunc // the call of OnParked may have used up the first timeout
 		ctx, renewed = context.WithTimeout(r.base, r.timeout)
 		defer renewed()
 	}

@@ -37,8 +37,8 @@ const (
 	// so that usually one node tries first.
 	maxStagger = 250 * time.Millisecond
 
-	// freshWindow limits the runs in flight in a process that has just started, and does not know
-	// whether the service refuses.
+	// freshWindow limits an observer's batches in flight while its process, which has just started
+	// or resumed it, does not know whether the service refuses.
 	freshWindow = 4
 	// The window also doubles after this time, even if fewer runs than the window were admitted:
 	// freshEvery applies to a process that has just started, triedEvery after a wait.
@@ -98,7 +98,7 @@ type outside struct {
 
 	gap     time.Duration // least time between the starts of two runs
 	last    time.Time     // start of the last run
-	from    time.Time     // start of the first run since the last wait
+	from    time.Time     // start of the first run since the last wait, or idle time if gap is 0
 	served  int           // runs admitted since from
 	trusted int           // runs admitted since gap last changed
 	trust   int           // number of them after which gap is reduced by gap/step
@@ -199,7 +199,7 @@ func (o *outside) admitted(now time.Time) {
 	}
 }
 
-// grow doubles the window.
+// grow doubles the window, and lifts it above percolator.DefaultConcurrency.
 func (o *outside) grow(now time.Time) {
 	if o.window, o.round, o.grown = 2*o.window, 0, now; o.window > percolator.DefaultConcurrency {
 		o.window = 0
@@ -285,7 +285,7 @@ func (a *dispatcherActor) refuse(l *registeredObserver, d time.Duration, cause e
 }
 
 // Refused records that another node's run was refused by an external service: the observer waits
-// for the wait, or up to maxStagger longer. It does not block.
+// for wait, or up to maxStagger longer. It does not block.
 func (d *Dispatcher) Refused(observer string, wait time.Duration) {
 	d.system.Root.Send(d.port.PID(), &refusal{observer, wait})
 }

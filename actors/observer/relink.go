@@ -50,8 +50,8 @@ func (d *Dispatcher) Relink(ctx context.Context, links map[string]Link) error {
 }
 
 // retarget rebuilds the map of notify columns. The map is replaced, never changed, because
-// Paused reads it without a lock. Observers without a table are not in it, so none of their cells
-// is admitted.
+// Paused and Targets read it without a lock. Observers without a table are not in it, so none of
+// their cells is admitted.
 func (a *dispatcherActor) retarget() {
 	m := make(map[notify.Target]*registeredObserver, len(a.order))
 	for _, l := range a.order {

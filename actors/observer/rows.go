@@ -36,8 +36,8 @@ type Row struct {
 }
 
 // Rows returns, for each observer in the order of registration, at most MaxRows rows whose run
-// takes long, has been repeated many times, or recurs frequently; the longest running first. It
-// fails with ctx's error, or if the dispatcher has stopped.
+// takes long, has been repeated many times, recurs frequently, or is slowed as a loop; the longest
+// running first. It fails with ctx's error, or if the dispatcher has stopped.
 func (d *Dispatcher) Rows(ctx context.Context) ([][]Row, error) {
 	var rows [][]Row
 	if err := d.onDispatcher(ctx, func(a *dispatcherActor) { rows = a.rows() }); err != nil {

@@ -54,7 +54,8 @@ type run struct {
 	// slot. It is called at most once.
 	decided func()
 	free    bool // whether the slot was released; belongs to the dispatcher
-	// batchPeers are the other runs of its batch; they share phase, overdue and decided.
+	// batchPeers, set in the batch's first run, are the others; they share phase, overdue and
+	// decided.
 	batchPeers []*run
 }
 
@@ -108,7 +109,7 @@ func recovered(value any) *panicError {
 	}
 }
 
-// thisPackage is the prefix of the names of this package's functions.
+// thisPackage is the prefix of the names of run's methods, which call the user's functions.
 const thisPackage = "github.com/percolator-go/percolator/actors/observer.(*run)."
 
 // deadlineError is the error of a function that did not return before its deadline.
@@ -125,7 +126,8 @@ func (e *deadlineError) Error() string {
 	return fmt.Sprintf("observer: deadline of %v exceeded: %v", e.deadline, e.cause)
 }
 
-// Unwrap returns the function's own error, or context.DeadlineExceeded if it has not returned.
+// Unwrap returns the function's own error, nil if it returned none, or context.DeadlineExceeded if
+// it has not returned.
 func (e *deadlineError) Unwrap() error { return e.cause }
 
 // do performs the run and returns its outcome. Each step other than the user's function is limited
@@ -226,8 +228,8 @@ func (r *run) traced(out outcome) outcome {
 	return out
 }
 
-// exited returns the outcome if do did not return because the user's function ended the
-// goroutine.
+// exited returns the outcome if do did not return, because the user's function ended the
+// goroutine or the code around it panicked.
 func (r *run) exited() outcome {
 	if r.tx == nil || !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
 		return outcome{kind: abandoned, err: errExited}
@@ -237,7 +239,7 @@ func (r *run) exited() outcome {
 }
 
 // check decides whether the cell is dirty at the transaction's start timestamp, and returns the
-// timestamp of the change. If the cell is clean, out says why.
+// timestamp of the change. If due is false, the run ends with out.
 func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, out outcome) {
 	if r.obs.spec.Weak {
 		return r.checkWeak(ctx, tx)
@@ -344,7 +346,7 @@ func (r *run) user(tx Txn, changes []percolator.Notification) (err error) {
 	alarm := time.AfterFunc(deadline+r.grace, r.overdue)
 	defer alarm.Stop()
 	err = r.call(ctx, tx.User(), changes)
-	// The dispatcher has abandoned the run and counted the failure: nothing may be committed.
+	// If the dispatcher has abandoned the run, nothing may be committed.
 	if !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
 		return errAbandoned
 	}

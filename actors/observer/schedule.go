@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// schedule starts the runs that may start and sets the timer for the first backoff. The actor
-// calls it after every message.
+// schedule starts the runs that may start and sets the timer (arm). The actor calls it after
+// every message.
 func (a *dispatcherActor) schedule(c actor.Context) {
 	for len(a.draining) == 0 {
 		obs := a.turn()
@@ -35,7 +35,8 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 	a.arm(c)
 }
 
-// turn returns the next observer, round robin, that has a queued cell and a free slot, or nil.
+// turn returns the next observer, round robin, that has a queued cell and a free slot and need not
+// wait for an external service, or nil.
 // When slow or stuck runs use up the pool, each observer may still have one run, so that no
 // observer starves another.
 func (a *dispatcherActor) turn() *registeredObserver {
@@ -186,7 +187,8 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	}
 }
 
-// ran drops the cell unless it has changed since the run's transaction started.
+// ran drops the cell unless it has changed since the run's transaction started. If it has, the cell
+// is placed again, but dropped if others wait elsewhere (backlog) or the dispatcher stops.
 func (a *dispatcherActor) ran(e *entry, out outcome) {
 	newer := out.left != 0 || e.hint || (e.known != nil && e.known.TS > out.start)
 	again := e.retries

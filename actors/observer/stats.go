@@ -20,10 +20,12 @@ type Stats struct {
 	// Version is the registered version.
 	Version uint32
 
-	Runs        uint64 // changes for which the user's function was called
-	Commits     uint64 // runs whose transaction committed
-	Conflicts   uint64 // runs repeated because of a conflict
-	Unavailable uint64 // runs repeated because a node did not respond or the outcome was unknown
+	Runs      uint64 // changes for which the user's function was called
+	Commits   uint64 // runs whose transaction committed
+	Conflicts uint64 // runs repeated because of a conflict
+	// Unavailable counts runs repeated because a node did not respond, the outcome was unknown, or
+	// the function reported something as unavailable.
+	Unavailable uint64
 	Failures    uint64 // runs that failed, panicked, exceeded the deadline or repeated once too often
 	Parked      uint64 // notifications parked after MaxAttempts failures
 	Skipped     uint64 // clean, changed too recently or slowed as a loop: not called
@@ -77,7 +79,7 @@ func (c *counters) ended(out outcome) {
 		c.skipped.Add(1)
 	case conflict:
 		c.conflicts.Add(1)
-	case divided: // the function failed; it is unknown for which change
+	case divided: // it is unknown for which change the batch failed
 		if conflicting(out.err) {
 			c.conflicts.Add(1)
 		}
@@ -91,8 +93,9 @@ func (c *counters) ended(out outcome) {
 		c.failures.Add(1)
 		c.parked.Add(1)
 	case committed, abandoned, interrupted:
-		// A commit is counted before its notification is cleared, so that a caller that waits for
-		// the clearing reads the new count. An abandoned run was counted when it was abandoned.
+		// A commit was counted by commit, a weak observer's before its notification is cleared, so
+		// that a caller that waits for the clearing reads the new count. An abandoned run is
+		// counted when its failure has been recorded (reported).
 	}
 }
 

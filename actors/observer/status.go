@@ -49,7 +49,7 @@ func (d *Dispatcher) Status() []*pb.ObserverStatus {
 // Enough returns the maximum number of cells that the ith registered observer can use.
 func (d *Dispatcher) Enough(i int) int { return d.observers[i].enough() }
 
-// Run returns the reads and writes of the last run of an observer for a row; nil if it is not
+// Run returns the reads and writes of an observer's last committed run for a row; nil if it is not
 // remembered.
 func (d *Dispatcher) Run(name, row string) *pb.ObserverRun {
 	e, ok := d.Effects(name, row)
