@@ -26,7 +26,7 @@ const (
 // mention are walked, and so are all tablets of a node that does not answer.
 //
 // It owns the last answers, and what this node answers others about its own scanners.
-// Scanners call Look on their goroutines, one of which asks the others; requests of other
+// Scanners call Look on their goroutines, one of which asks the other nodes; requests of other
 // nodes are answered on any goroutine, from memory.
 type ClusterSurvey struct {
 	cfg     SurveyConfig
@@ -149,7 +149,7 @@ func (s *ClusterSurvey) ask(ctx context.Context) map[uint64]*surveyAnswer {
 }
 
 // askOne queries one node, which may answer that its last answer is still valid. It returns nil if
-// the node has not answered.
+// the node has not answered, or refers to an answer other than before.
 func (s *ClusterSurvey) askOne(ctx context.Context, node uint64,
 	before *surveyAnswer) *surveyAnswer {
 	q := &wire.SurveyRequest{}

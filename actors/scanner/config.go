@@ -28,7 +28,7 @@ const (
 const (
 	lease          = 30 * time.Second       // of advisory locks; a run that takes longer may be duplicated
 	paceBusy       = 2 * time.Millisecond   // pause after a turn that found something
-	sweepPause     = 250 * time.Millisecond // between turns of the sweeper
+	sweepPause     = 250 * time.Millisecond // after a turn of the sweeper that resolved nothing
 	sweepAge       = time.Second            // locks of younger transactions are skipped
 	requestTimeout = 5 * time.Second
 
@@ -83,11 +83,11 @@ type Resolver interface {
 // Hints selects how the hinter handles hints.
 type Hints uint8
 
-// The last two are for tests: neither may change what observers compute.
+// None of them may change what observers compute.
 const (
-	HintsOn Hints = iota
-	HintsOff
-	HintsTwice // every hint is passed on twice
+	HintsOn    Hints = iota
+	HintsOff         // hints are ignored
+	HintsTwice       // every hint is passed on twice; for tests
 )
 
 // Config configures a node's scanners. Dispatcher, Places and Walker are required; other zero
@@ -108,8 +108,8 @@ type Config struct {
 	// Observed returns the columns of a tablet led on this node that any observer of the cluster
 	// watches, according to the tablet's catalogue. The sweeper covers them even if this process
 	// does not run those observers. Observed must not block, and the caller does not change the
-	// list. If it is nil, the sweeper covers only the targets' columns, and not those of observers
-	// with notify entries of their own.
+	// list. If it is nil, the sweeper covers only the targets' tables, and no intents of targets with
+	// notify entries of their own.
 	Observed func(tablet uint64) []notify.Target
 
 	Hints     Hints
@@ -117,8 +117,8 @@ type Config struct {
 	Scanners  int // number of scanners; none if negative
 	Page      int // entries per walk request
 	Requests  int // walk requests per turn
-	// Window limits one scanner's cells of one column that the dispatcher has. If it is 0, it is
-	// the scanner's share of the target's Enough.
+	// Window limits one scanner's cells of one column that the dispatcher has, other than in
+	// debounce. If it is 0, it is the scanner's share of the target's Enough, from 32 to 4096.
 	Window int
 	// Owner is the first of Scanners+1 owner numbers for advisory locks. If it is 0, they are
 	// random.

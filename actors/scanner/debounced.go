@@ -10,8 +10,8 @@ import (
 // debounce are skipped: a dispatcher that received a hint has them, or they are submitted after the
 // debounce. But a cell that keeps changing, and that no dispatcher has, needs a dispatcher to limit
 // its delay. Therefore a turn of the scanner submits all cells once in each debounce period, and at
-// least every handOutEvery. It belongs to the scanner's goroutine. The methods of nil are those of
-// a column without a debounce.
+// least every handOutEvery. It belongs to the scanner's goroutine. For leaves, nil is a column
+// without a debounce.
 type debounced struct {
 	rest time.Duration
 	all  bool      // this turn submits all cells
@@ -28,9 +28,9 @@ func (d *debounced) turn(now time.Time) {
 	}
 }
 
-// leaves reports whether the scanner skips a cell with the notification for now. It does not if
-// the change is in the future, by a clock behind the oracle's: no clock may prevent a cell from
-// being found.
+// leaves reports whether the scanner skips a cell with the notification for now. It does not if a
+// run has failed, or if the change is in the future, by a clock behind the oracle's: no clock may
+// prevent a cell from being found.
 func (d *debounced) leaves(n *mvcc.Notify, nowMillis int64) bool {
 	if d == nil || d.all {
 		return false

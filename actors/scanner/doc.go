@@ -40,15 +40,15 @@
 // sometimes a tablet whose queue is finished, for cells missing in the order. The key is
 // chosen for fairness. The first page of the tablet's dirty cells is read. If that is all,
 // its entries are taken in order from a random one on, so that each has the same chance to
-// be first. Otherwise the walk begins, every second time, where the last walk of this tablet
+// be first. Otherwise the walk begins, one time in two, where the last walk of this tablet
 // and column ended early, so that every cell is reached however many are dirty. Otherwise it
 // begins, three times in four, at a row drawn from a small uniform sample of the dirty
 // rows that the scanner has found there (reservoir sampling, so that the choice follows the
 // distribution of the rows), and otherwise at a random byte string inside the tablet's
 // range.
 //
-// Scanners and the sweeper are actors that block in their turns; they receive no message
-// other than their next turn. They call tablets, lockd and the dispatcher through the
+// Scanners and the sweeper are actors that block in their turns; they receive no messages
+// other than those that start a turn. They call tablets, lockd and the dispatcher through the
 // interfaces declared here; package node connects them. A crash loses nothing: the cells
 // found are still in the notify group, and advisory locks end with their leases.
 package scanner

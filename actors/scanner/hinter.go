@@ -57,7 +57,7 @@ func (h *hinter) Receive(c actor.Context) {
 	}
 }
 
-// flush passes on the waiting cells, each once.
+// flush passes on the waiting cells, each once, except those of targets with a backlog.
 func (h *hinter) flush(c actor.Context) {
 	tries := make(map[mvcc.Cell]int)
 	var cells []mvcc.Cell

@@ -30,7 +30,7 @@ const backlogMargin = 50 * time.Millisecond
 type backlog struct {
 	on    atomic.Bool
 	seen  atomic.Int64 // when a cell was last left for later, by Config.Now, in Unix milliseconds
-	ended atomic.Int64 // when the backlog last ended, in Unix milliseconds
+	ended atomic.Int64 // when the backlog last ended, plus backlogMargin, in Unix milliseconds
 }
 
 // backlogs maps targets to their backlogs. The map is immutable.

@@ -29,8 +29,9 @@ type scan struct {
 	rng   *rand.Rand
 	locks *holder
 	stats *Stats
-	// slots has for each target a channel with a token for each cell that the dispatcher has, so
-	// that a slow or stuck observer blocks only its own cells. The map is immutable.
+	// slots has for each target a channel with a token for each cell that the dispatcher has, other
+	// than in debounce, so that a slow or stuck observer blocks only its own cells. The map is
+	// immutable.
 	slots   map[notify.Target]chan struct{}
 	samples map[place]*sample
 	choice  *choice       // the node's
@@ -71,7 +72,9 @@ const (
 	stop             // the turn is over
 )
 
-// turn walks from a random place until its requests are used up or every place was walked once.
+// turn walks from a random place until its requests are used up or every place was walked once, and
+// returns the pause before the next turn. It begins again at another place, up to maxTeleports
+// times, if another worker has locked a row.
 func (s *scan) turn(ctx context.Context) time.Duration {
 	s.stats.Turns.Add(1)
 	s.budget, s.accepted = s.cfg.Requests, 0
@@ -137,8 +140,8 @@ func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 	return out
 }
 
-// probe returns those of the places that have a cell, or whose tablet has not answered. Places
-// that follow one another in one table of a tablet take one request.
+// probe returns those of the places that have a cell, or whose tablet has not answered, and single
+// places without asking. Places that follow one another in one table of a tablet take one request.
 func (s *scan) probe(ctx context.Context, places []spot) (dirty []spot) {
 	for len(places) > 0 {
 		first, n := &places[0], 1
@@ -241,7 +244,7 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 }
 
 // offer locks the dirty cells and submits them to the dispatcher, a few at a time, as slots
-// become free.
+// become free. It skips those that are parked, in flight, within the debounce, or left to hints.
 func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	var batch []notify.Dirty
 	now := s.cfg.Now().UnixMilli()

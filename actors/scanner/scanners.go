@@ -82,7 +82,7 @@ func (s *Scanners) spawn() error {
 	pid, err := s.system.Root.SpawnNamed(props, s.cfg.Name+"-hinter")
 	if err != nil {
 		cancel()
-		return fmt.Errorf("scanner: spawn: %w", err)
+		return fmt.Errorf("scanner: spawn the hinter: %w", err)
 	}
 	s.hinter, s.hinted, s.cancel = pid, h.done, cancel
 	// Without observers there is nothing to sweep, and no timer should wake the node.
@@ -118,8 +118,8 @@ func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) 
 }
 
 // Hint passes on cells that have just become dirty. It never blocks, and drops hints beyond
-// HintQueue, of paused observers, and of columns with a backlog. Leaders should not hint entries
-// that are parked or have failed, because those are in backoff. Hint copies the slice.
+// HintQueue, of other or paused observers, and of columns with a backlog. Leaders should not hint
+// entries that are parked or have failed, because those are in backoff. Hint copies the slice.
 func (s *Scanners) Hint(cells []mvcc.Cell) {
 	if s.cfg.Hints == HintsOff || len(s.targets) == 0 {
 		return

@@ -16,8 +16,8 @@ import (
 type Survey interface {
 	// Look returns the reports of tablets' leaders that are at most age old. It may request them.
 	Look(ctx context.Context, age time.Duration) View
-	// Settled reports whether a tablet led on this node certainly holds neither locks nor weak
-	// intents.
+	// Settled reports whether a tablet led on this node certainly holds neither locks, reservations
+	// of one-phase commits aside, nor weak intents.
 	Settled(tablet uint64) bool
 	// SettledVersion changes when results of Settled change, or the tablets led here. It is never
 	// 0.
@@ -26,7 +26,7 @@ type Survey interface {
 
 // View is the result of a survey. It is safe for concurrent use.
 type View interface {
-	// Clean reports whether the tablet's leader reports no dirty cell.
+	// Clean reports whether the tablet's leader reports no dirty cell other than parked ones.
 	Clean(tablet uint64) bool
 	// Scanning returns the number of nodes, including this one, that scan for dirty cells of the
 	// target.

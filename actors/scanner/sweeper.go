@@ -24,7 +24,7 @@ const (
 //
 // It has every lock resolved whose transaction began more than sweepAge ago, whether it has
 // expired or not: if the transaction is decided the lock is resolved at once; otherwise
-// it stays until it has expired, which the resolver decides by oracle time (design section 4, "A
+// it stays until its worker is dead or it has expired by oracle time (design section 4, "A
 // missing primary is not a rollback"). A clock that differs from the oracle's only makes the
 // sweeper ask too early or too late.
 type sweeper struct {
