@@ -11,7 +11,7 @@ import (
 // batch, or waits for the clock. All of it runs on the actor's goroutine; a retry sent by
 // a timer can be in flight.
 
-// maxLead limits the lead of timestamps of physical time. A millisecond has 262,144 of them, so
+// maxLead limits the lead of timestamps over physical time. A millisecond has 262,144 of them, so
 // only callers that ask for far more than they can use reach the limit; then all callers wait for
 // the clock. Without it one client could take years of timestamps, and everything that is measured
 // by them (expiries, leases, history) would stop until the clock caught up.

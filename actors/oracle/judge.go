@@ -19,9 +19,9 @@ import (
 // a voter whose clock is not, and issues no timestamps meanwhile. If judgeTries attempts fail, it
 // serves nevertheless.
 //
-// The oracle's actor calls it before the first timestamps of a term. Each judgement runs on
-// a goroutine of its own, which Close waits for. Judge owns the counts of recent transfers
-// and of failed attempts.
+// The oracle's actor calls it before the first timestamps of a term, and again when there are more
+// voters. Each judgement runs on a goroutine of its own, which Close waits for. Judge owns the
+// counts of recent transfers and of failed attempts.
 type Judge struct {
 	cfg    JudgeConfig
 	ctx    context.Context // context of all judgements; Close cancels it
@@ -61,9 +61,9 @@ func NewJudge(life context.Context, cfg JudgeConfig) *Judge {
 const (
 	// judgeAsk limits the requests for the others' clocks: timestamps wait for them.
 	judgeAsk = time.Second
-	// judgePause is the time before a node transfers a leadership that has returned to it. It
-	// doubles each time up to judgeMaxPause. A transfer longer ago than judgeForget no longer
-	// counts.
+	// judgePause is the time before a node transfers a leadership that has returned to it, or tries
+	// again after a failure. It doubles each time up to judgeMaxPause. Transfers no longer count
+	// when the last one is longer ago than judgeForget.
 	judgePause    = 100 * time.Millisecond
 	judgeMaxPause = 5 * time.Second
 	judgeForget   = time.Minute
@@ -173,8 +173,8 @@ func (j *Judge) successors(ahead map[uint64]time.Duration, median time.Duration)
 }
 
 // transferLeadership transfers meta's leadership to one of the nodes and returns an error that
-// names it. It returns nil if, after judgeTries, no other node could take over, so that this node
-// must serve.
+// names the new leader, or, if all of them fail, their errors. At the judgeTries-th failure it
+// returns nil: this node must serve.
 func (j *Judge) transferLeadership(nodes []uint64) error {
 	if err := j.pause(); err != nil {
 		return err

@@ -23,7 +23,7 @@ type memory struct {
 	base    mvcc.Timestamp // physical time at takeover
 	tookAt  time.Time      // the clock at takeover
 	lastRun mvcc.Timestamp // the last timestamp issued in any term: none is issued twice
-	dropped bool           // only term is valid above; the next take begins from the mark
+	dropped bool           // only term and lastRun above are valid; take begins from the mark
 	raising bool           // a raise of the mark ahead of need is in flight
 	judged  judged         // the electorate for which this node's clock was last accepted
 	// frozen means that the mark cannot be raised, because the node lacks disk space or another
@@ -127,8 +127,8 @@ func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
 	}
 }
 
-// drop discards the memory except its term; the next take begins from the persisted mark.
-// The term is kept because a confirmation of an earlier one must still be refused.
+// drop discards the memory except its term and lastRun; the next take begins from the persisted
+// mark. The term is kept because a confirmation of an earlier one must still be refused.
 func (m *memory) drop() { m.dropped, m.raising = true, false }
 
 // takeOver begins a term from the mark that was read in it.

@@ -83,7 +83,7 @@ type stats struct {
 // Batches returns the histogram of requests per batch.
 func (o *Oracle) Batches() metrics.Histogram { return o.stats.mailbox.Read() }
 
-// Waits returns the histogram of requests' times in the mailbox.
+// Waits returns the histogram of requests' waits in the mailbox, observed once for each batch.
 func (o *Oracle) Waits() metrics.Histogram { return o.stats.waits.Read() }
 
 // Stats returns the last timestamp issued, how many were issued, and in how many batches.
@@ -337,7 +337,7 @@ func (r *receiver) freeze() {
 }
 
 // serve answers the batch if all its timestamps lie below the mark and near enough to
-// physical time. Otherwise it raises the mark first, or shortens the batch.
+// physical time. Otherwise it raises the mark first, or shortens the batch, or waits for the clock.
 func (r *receiver) serve(m *confirmed) {
 	total := mvcc.Timestamp(0)
 	for _, call := range r.closed.calls {
