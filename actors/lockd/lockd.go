@@ -86,7 +86,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 	}, actorkit.Mailbox())
 	pid, err := system.Root.SpawnNamed(props, "lockd")
 	if err != nil {
-		return nil, fmt.Errorf("lockd: spawn: %w", err)
+		return nil, fmt.Errorf("lockd: spawn the actor: %w", err)
 	}
 	port := actorkit.NewPort[*wire.LockdRequest, *wire.LockdResponse](system, pid,
 		cfg.Batch.QueueLimit)
@@ -98,9 +98,9 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 func (l *Lockd) Port() *actorkit.Port[*wire.LockdRequest, *wire.LockdResponse] { return l.port }
 
 // TryLock locks each key for the owner, or extends its lease, unless another owner holds
-// it. It returns one result per key, in order. A lease ≤ 0 means the default. TryLock
-// fails with ErrInvalid or an error of actorkit or ctx; except after ErrInvalid, some locks
-// may then be held until their leases end.
+// it. It returns one result per key, in order; a lock that a full table cannot record counts as
+// granted. A lease ≤ 0 means the default. TryLock fails with ErrInvalid or an error of actorkit
+// or ctx; except after ErrInvalid, some locks may then be held until their leases end.
 func (l *Lockd) TryLock(ctx context.Context, owner uint64, lease time.Duration,
 	keys ...string) ([]bool, error) {
 	req := &wire.LockdRequest{Owner: owner, LeaseMs: leaseMillis(lease), Try: keyBytes(keys)}
