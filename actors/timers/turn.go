@@ -26,7 +26,7 @@ const (
 	wholeEvery = time.Minute
 	// mostCounted limits the pending timers counted for each shard.
 	mostCounted = 1250
-	retry       = time.Second // after an error
+	retry       = time.Second // pause after an error, and while Ready reports false
 	idlePauses  = 5           // factor of the pause while there are no timers
 	// Each transaction is limited by attemptTimeout. Timers of an unavailable tablet are set
 	// again for postponed later, without an attempt while the tablet counts as silent.
@@ -43,7 +43,7 @@ type work struct {
 	whole   time.Time                // time of the last full read
 	shards  [mvcc.TimerShards]string // row from which the next read starts
 	apart   bool                     // a split of the timers into their own tablet was tried
-	// rescanPending means that new timers were read, but not all, since the last full read.
+	// rescanPending means that timers may have been written since the last full read.
 	rescanPending bool
 	failing       bool                 // the last turn ended in an error
 	silent        map[uint64]time.Time // tablets that did not respond, and until when they are skipped
@@ -61,7 +61,7 @@ func (w *work) turn(ctx context.Context) time.Duration {
 	more, err := w.look(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !w.failing {
-			w.cfg.Logger.Warn("timers: reading the timers failed; trying again", "error", err)
+			w.cfg.Logger.Warn("timers: reading or firing timers failed; trying again", "error", err)
 		}
 		w.failing = true
 		return retry
@@ -76,8 +76,8 @@ func (w *work) turn(ctx context.Context) time.Duration {
 	return w.cfg.Pause
 }
 
-// look reads the timers, unless none is known to be due. more reports whether further timers are
-// due.
+// look reads the timers, unless none is known to be due and no tablet of theirs has changed. more
+// reports whether further timers are due.
 func (w *work) look(ctx context.Context) (more bool, err error) {
 	tablets, err := w.cfg.Tablets(ctx)
 	if err != nil {
@@ -143,8 +143,8 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 // leader changes, which must not make timers due early.
 func presentAt(ts mvcc.Timestamp) int64 { return min(ts.Millis(), time.Now().UnixMilli()) }
 
-// head returns the due time of the shard's first timer. It starts to read behind the fired ones,
-// and the next read starts at its result if that is not due.
+// head returns the due time of the shard's first timer. It starts to read behind the fired ones.
+// If no timer is due, the next read starts late (2 s) before the present.
 func (w *work) head(ctx context.Context, shard int, at mvcc.Timestamp) (due int64, there bool,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -255,8 +255,9 @@ type batch struct {
 	done     Stats
 }
 
-// fireBatch fires up to a page of due timers in one transaction. It returns the rows of all due
-// ones, and the time in milliseconds.
+// fireBatch fires up to a page of due timers in one transaction. It returns the rows of the due
+// ones that it read, also of those that b.only leaves out or if the commit fails, and the time in
+// milliseconds.
 func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -284,7 +285,7 @@ func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int6
 		}
 	}
 	if _, err := b.tx.Commit(ctx); err != nil {
-		return rows, b.now, fmt.Errorf("timers: fire %d of them: %w", len(rows), err)
+		return rows, b.now, fmt.Errorf("timers: fire %d timers: %w", len(rows), err)
 	}
 	w.count(&b.done)
 	return rows, b.now, nil
