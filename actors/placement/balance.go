@@ -50,7 +50,7 @@ func (p *planner) balanceReplicas() {
 // unevenNodes are the nodes at which a move can gain anything: a move between two others only
 // makes the cluster less even.
 type unevenNodes struct {
-	all   []*Node         // nodes that accept a replica, in the order of State.Nodes
+	all   []*Node         // nodes with room for one more learner, in the order of State.Nodes
 	under []*Node         // nodes in all with less than their share, in some figure
 	over  map[uint64]bool // by node: it has more than its share, in some figure
 }
@@ -74,7 +74,7 @@ func (p *planner) unevenNodes() unevenNodes {
 }
 
 // bestMove returns the best move of one of the tablet's replicas. If no move is worth its
-// cost, to is 0. With many tablets at rest it looks at few nodes for each.
+// cost, to is 0. In an even cluster it looks at few nodes for each tablet.
 func (p *planner) bestMove(t *Tablet, uneven unevenNodes) (from, to uint64, least change) {
 	voters := t.shape().voters
 	for _, v := range voters {

@@ -28,9 +28,9 @@ type Meta interface {
 	Report(ctx context.Context, d *pb.TabletDescriptor) error
 	// MoveOrders returns the operator's orders that have not ended.
 	MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error)
-	// EndMove removes an order.
+	// EndMove removes an order, unless another one for the tablet has replaced it.
 	EndMove(ctx context.Context, order *pb.MoveTabletRequest) error
-	// SetNodeState changes a node's state if it is one of from.
+	// SetNodeState changes a node's state. It fails unless the state is to or one of from.
 	SetNodeState(
 		ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState,
 	) (*wire.NodeRecord, error)
@@ -38,7 +38,8 @@ type Meta interface {
 	// replica.
 	ForgetNode(ctx context.Context, id uint64) error
 	// SetNodeGone records the oracle time since which the node's incarnation has been silent. A
-	// since of 0 records that it has returned.
+	// since of 0 records that it has returned, and makes a gone node active. SetNodeGone changes
+	// nothing if another incarnation has registered.
 	SetNodeGone(ctx context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error)
 }
 
@@ -78,7 +79,7 @@ const (
 const (
 	maxChanging = 8               // limit of tablets with a learner at once
 	maxIncoming = 3               // limit of learners on one node that have not caught up
-	stepTimeout = 5 * time.Second // limit of one step
+	stepTimeout = 5 * time.Second // limit of one step, and of each other part of a turn
 )
 
 // Config configures placement. Meta and Cluster are required; other zero fields take their
@@ -95,8 +96,10 @@ type Config struct {
 	// ForgetAfter is the downtime after which the record of a node without replicas is removed.
 	// Zero keeps records forever.
 	ForgetAfter time.Duration
-	Interval    time.Duration // pause between turns when there is nothing to do
-	Busy        time.Duration // pause between turns otherwise
+	Interval    time.Duration // pause after a turn with nothing to do
+	// Busy is the pause after a turn that has changed something. While a change is incomplete it
+	// doubles with every fourth idle turn, up to Interval.
+	Busy time.Duration
 	// Rest is the time after a step during which a tablet is not balanced again; ten times as long
 	// after an operator's request.
 	Rest   time.Duration

@@ -9,8 +9,8 @@ import (
 // State of placement between turns. Only the actor's goroutine uses it, except done, which the
 // steps of a turn call under a mutex.
 
-// moveCooldown is the state of tablets between turns. It is not durable: losing it costs at most one
-// unnecessary move.
+// moveCooldown is the state of tablets between turns. It is not durable: losing it costs at most
+// one unnecessary move of each tablet.
 type moveCooldown struct {
 	rest   time.Duration
 	tablet map[uint64]*tabletCooldown

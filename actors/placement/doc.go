@@ -16,9 +16,9 @@
 //  1. A change of replicas carries the epoch of the descriptor that it was planned from.
 //     If two nodes believe that they lead meta, only one of their changes takes effect.
 //  2. A voter is demoted only if the live voters that stay are a quorum and its
-//     replacement has caught up. A stale one, whose log lacks what it has acknowledged, is
-//     demoted at once: it takes no part anyway. No voter is removed; it becomes a learner
-//     first.
+//     replacement, if it needs one, has caught up. A stale one, whose log lacks what it has
+//     acknowledged, does not wait for a replacement: it takes no part anyway. No voter is
+//     removed; it becomes a learner first.
 //  3. No voter is demoted because of gossip alone. A node is gone when its record says so
 //     since GoneAfter ago, in oracle time. The record is reset when gossip or any tablet's
 //     leader hears from the node, unless the node itself reported a damaged store.

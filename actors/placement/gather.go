@@ -106,8 +106,8 @@ func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard boo
 	return r, nil
 }
 
-// addHeardByLeaders adds the nodes from which tablets' leaders have recently received messages. A
-// quiescent leader receives none and reports none.
+// addHeardByLeaders adds the leaders that have answered, and the nodes from which they have
+// recently received messages. A quiescent leader receives none: it adds nothing.
 func addHeardByLeaders(tablets []Tablet, heard map[uint64]bool) {
 	for _, t := range tablets {
 		if t.Status == nil || t.Status.Quiescent {

@@ -70,11 +70,11 @@ func (p *planner) goal(t *Tablet, s shape,
 }
 
 // keepLeavingVoters fills the goal with voters that ought to leave, because there are no
-// nodes to replace them. It keeps the number of voters odd, and reports draining nodes
-// that are kept as blocked.
+// nodes to replace them. It leaves out a new node if that makes the number of voters odd, and
+// reports draining nodes that are kept as blocked.
 func (p *planner) keepLeavingVoters(s shape, goal, leave []uint64, width int) ([]uint64, string) {
 	short := fmt.Sprintf("it has %d voters that may stay and ought to have %d, "+
-		"and no other live node may hold a replica", len(goal), width)
+		"and no other node can take a replica now", len(goal), width)
 	slices.SortStableFunc(leave, func(a, b uint64) int {
 		return p.removalPriority(a) - p.removalPriority(b)
 	})

@@ -23,13 +23,14 @@ type Step struct {
 // Plan is the present steps, and a summary of the state from which they were planned.
 type Plan struct {
 	Steps           []Step
-	Target          int                     // replicas of each tablet
-	UnderReplicated int                     // tablets with fewer than Target live voters
-	Changing        int                     // tablets with a learner or between two configurations
-	Blocked         []string                // what cannot proceed, and why; at most maxBlocked
-	BlockedNodes    map[uint64]string       // draining nodes that cannot be emptied, and why
-	Drained, Gone   []uint64                // nodes that hold nothing any more
-	Ended           []*pb.MoveTabletRequest // orders that are done, or have become impossible
+	Target          int // replicas of each tablet
+	UnderReplicated int // tablets with fewer than Target live voters
+	// Changing is the number of tablets in a joint change, or with a learner, also one of Steps.
+	Changing      int
+	Blocked       []string                // what cannot proceed, and why; at most maxBlocked
+	BlockedNodes  map[uint64]string       // draining nodes that cannot be emptied, and why
+	Drained, Gone []uint64                // nodes that hold nothing any more
+	Ended         []*pb.MoveTabletRequest // orders that are done, or have become impossible
 }
 
 // Target returns the number of replicas per tablet, given the configured number and the number of
@@ -49,7 +50,7 @@ type planner struct {
 	replicas, leaders *tally
 	incoming          map[uint64]int  // by node: learners that have not caught up
 	busy              map[uint64]bool // tablets that are changing or have a step in the plan
-	// something that is needed has to wait: nothing is begun for balance
+	// deferred means that a replica that is needed has to wait: none is moved for balance.
 	deferred bool
 }
 

@@ -9,7 +9,8 @@ import (
 // goroutine that calls Make.
 
 // discardStale plans the next step of removing the replicas that the tablet's leader reports as
-// stale: it demotes a voter or removes learners. It reports whether there were any. The
+// stale: it removes learners or, if a quorum of the voters before and after is live, demotes one
+// voter. It reports whether any replica is stale. The
 // replacement is planned as any other, on the same node if no other is better. The removal does
 // not wait for it: a voter that never votes does not help, and without it no more votes are
 // needed than with it.

@@ -26,8 +26,8 @@ const (
 	slackLoad  = 0.2
 )
 
-// sizeFactor is the weight of an excess of bytes relative to one of replicas, because a node can
-// run out of disk space.
+// sizeFactor is the weight of an excess of bytes relative to an excess of replicas, because a node
+// can run out of disk space.
 const sizeFactor = 8
 
 // minGain is the smallest improvement, as a fraction of the tablet's weight, that

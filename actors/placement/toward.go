@@ -30,8 +30,8 @@ func (p *planner) planReplicaStep(g *target) {
 	}
 }
 
-// addLearners plans new learners on the nodes, as far as maxIncoming and maxChanging allow.
-// What they do not allow defers all balancing: repairs come first.
+// addLearners plans new learners on the nodes, as far as maxIncoming and maxChanging allow. If
+// they allow none, no replica is moved for balance: repairs come first.
 func (p *planner) addLearners(g *target, nodes []uint64) {
 	nodes = slices.DeleteFunc(nodes, func(n uint64) bool {
 		return p.incoming[n] >= maxIncoming
@@ -75,7 +75,7 @@ func (p *planner) swapVoters(g *target, promote, demote []uint64) {
 			p.transfer(g.Tablet, to, g.order != nil, "the leader's replica is to go")
 			return
 		}
-		demote = without(demote, g.leader()) // the only voter stays until its successor votes
+		demote = without(demote, g.leader()) // the leader stays until another voter can lead
 	}
 	if len(ready) == 0 && len(demote) == 0 {
 		p.block("tablet %d: no other node can lead in place of node %d%s",
@@ -117,7 +117,7 @@ func (p *planner) clocks(g *target) string {
 	return fmt.Sprintf("; the clocks of nodes %v are too far ahead of the others': set them", ahead)
 }
 
-// diskFull reports whether the node's disk is too full for it to lead.
+// diskFull reports whether the node lacks disk space, or another resource for files, to lead.
 func (p *planner) diskFull(node uint64) bool {
 	n := p.nodes[node]
 	return n != nil && n.Full

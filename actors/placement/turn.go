@@ -24,7 +24,7 @@ type work struct {
 	status   statusBoard
 	// firstTurn is the time of this actor's first turn; zero before it.
 	firstTurn time.Time
-	// idleTurns is the number of consecutive turns that only waited for something half done.
+	// idleTurns is the number of consecutive turns that changed nothing.
 	idleTurns int
 }
 
