@@ -66,7 +66,7 @@ type Config struct {
 	FinishOnly bool
 	MaxBytes   uint64        // size at which a tablet is split
 	MaxLoad    uint64        // operations per second at which a tablet is split
-	Interval   time.Duration // pause between turns
+	Interval   time.Duration // pause between turns; a quarter of it while a merge is half done
 	After      time.Duration // how long two tablets in use must have been small together
 	Logger     *slog.Logger
 }
@@ -107,7 +107,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Merger, error) {
 	return &Merger{turns, w}, nil
 }
 
-// Merged returns the number of merges since Spawn.
+// Merged returns the number of merges that this Merger has begun and completed.
 func (m *Merger) Merged() uint64 { return m.work.merged.Load() }
 
 // work is the actor's state. Only the actor's goroutine uses it, except merged.
@@ -115,7 +115,7 @@ type work struct {
 	cfg    Config
 	small  map[wire.Position]time.Time // by boundary: since when both sides have been small together
 	failed map[wire.Position]time.Time // by boundary: when its cooldown ends
-	half   map[uint64]uint64           // half-done merges of the last turn: a tablet's epoch
+	half   map[uint64]uint64           // by tablet whose merge was half done last turn: its epoch
 	merged atomic.Uint64
 }
 

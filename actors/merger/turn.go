@@ -14,8 +14,8 @@ import (
 // This file runs one turn. It runs on the actor's goroutine, one request after the other;
 // nothing is in flight between turns.
 
-// turn finishes half-done merges; if there are none it begins merges until turnTime is over. It
-// returns the pause until the next turn.
+// turn finishes half-done merges; if there are none it begins merges, unless FinishOnly, until
+// turnTime is over. It returns the pause until the next turn.
 func (w *work) turn(ctx context.Context, now time.Time) time.Duration {
 	leaders, err := w.leaders(ctx)
 	if err == nil {
@@ -72,8 +72,8 @@ func (w *work) finish(ctx context.Context, leaders []*pb.StatusResponse) (half b
 	return half
 }
 
-// merge merges the adjacent pairs of tablets that qualify, at most one pair of tablets in use. A
-// merged tablet is the left side of the next pair.
+// merge merges the adjacent pairs of tablets that qualify, until turnTime is over; of pairs in use
+// it tries at most one. A merged tablet is the left side of the next pair.
 func (w *work) merge(ctx context.Context, now time.Time, leaders []*pb.StatusResponse) error {
 	mergeable, err := w.cfg.Meta.Mergeable(ctx)
 	if err != nil {
@@ -117,8 +117,8 @@ func (w *work) merge(ctx context.Context, now time.Time, leaders []*pb.StatusRes
 	return nil
 }
 
-// fit reports whether both tablets are small enough to be merged. An unused right one that is
-// nearly empty fits a left one of any size.
+// fit reports whether both tablets are small enough to be merged, in load and in size. An unused
+// right one that is nearly empty fits a left one of any size.
 func (w *work) fit(left, right *pb.StatusResponse, unused bool) bool {
 	if left.Load+right.Load > w.cfg.MaxLoad/mergeDivisor {
 		return false
