@@ -29,7 +29,8 @@ type Client interface {
 	// returns false if the transaction is alive.
 	ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 	// ForceLock is like ResolveLock, but treats the transaction as dead: if it is
-	// undecided, it is rolled back.
+	// undecided, it is rolled back. ForceLock returns false while a one-phase commit of the
+	// transaction is in flight, or if its outcome can no longer be determined.
 	ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 }
 

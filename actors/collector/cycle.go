@@ -11,9 +11,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The steps of a cycle, on the actor's goroutine. All state is in the record in meta: each step
-// reads it, does its walk, and replaces it with a compare-and-set, so of two concurrent
-// collectors one fails with errRaced.
+// The steps of a cycle, on the actor's goroutine. All state is in the record in meta: a turn reads
+// it, and each step does its walk and replaces the record with a compare-and-set, so of two
+// concurrent collectors one fails with errRaced.
 
 // cycle is the actor's state. Only the actor's goroutine uses it, except status.
 type cycle struct {

@@ -76,9 +76,9 @@ func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
 	return d, err
 }
 
-// collect sends the operation to the tablet that holds the position, and repeats it, up to ten
-// times, until the tablet's epoch has not changed during the request: a tablet that splits may
-// respond for its left half only.
+// collect sends the operation to the tablet that holds the position, up to ten times, until the
+// tablet's epoch is the same after the answer: a tablet that splits may respond for its left half
+// only. Otherwise it returns errBlocked.
 func (c *cycle) collect(
 	ctx context.Context, at wire.Position, op *pb.CollectRequest,
 ) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
