@@ -43,10 +43,12 @@ type Meta interface {
 	// Backfills returns the record of each observer's last back-fill by the observer's
 	// name. Observers without a back-fill are missing.
 	Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error)
-	// SaveBackfill stores the record, and reports whether the back-fill continues after
-	// it. An error of the server means that the observer is gone.
+	// SaveBackfill stores the record, unless the back-fill was canceled or replaced or its observer
+	// retired, and reports whether the back-fill continues. An error of the server means that the
+	// observer is gone.
 	SaveBackfill(ctx context.Context, b *pb.Backfill) (continues bool, err error)
-	// ForgetObserver removes a retired observer's entry from the catalogue.
+	// ForgetObserver removes a retired observer's entry from the catalogue, and the record of its
+	// back-fill.
 	ForgetObserver(ctx context.Context, name string) error
 }
 

@@ -96,7 +96,7 @@ func (w *worker) fillFailed(ctx context.Context, b *pb.Backfill, err error) prog
 
 // page is the cells of one step.
 type page struct {
-	cells []mvcc.Cell // the observer's notify cells of the rows
+	cells []mvcc.Cell // the observer's notify cells of the rows to be marked
 	rows  int         // rows that were read
 	next  string      // the row at which the next page begins
 	last  bool        // there are no more rows
@@ -141,8 +141,9 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill,
 	return p, err
 }
 
-// below returns the notify cells of the rows whose last run was of a version below v. Rows without an
-// acknowledgment have never been run for, and are left out.
+// below returns the notify cells of the rows whose last run was of a version below v, or whose
+// acknowledgment is malformed. Rows without an acknowledgment have never been run for, and are left
+// out.
 func below(ctx context.Context, s *txn.Snapshot, observer string, v uint32,
 	cells []mvcc.Cell) ([]mvcc.Cell, error) {
 	acks := make([]mvcc.Cell, len(cells))
