@@ -94,7 +94,7 @@ type board struct {
 	rules []shownRule
 }
 
-// shownRule is a rule and the time since when cells are due; zero means none is due.
+// shownRule is a rule and the time from which its oldest known cell is due, often in the future.
 type shownRule struct {
 	rule *pb.ExpiryRule
 	due  time.Time
