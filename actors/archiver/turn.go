@@ -65,7 +65,7 @@ func (w *work) make(ctx context.Context, s *pb.BackupSchedule) {
 	if err := w.cfg.Schedules.Note(ctx, s.Name, func(have *pb.BackupSchedule) {
 		note(have, began, made, err)
 	}); err != nil {
-		log.Warn("archiver: cannot record a backup, which will be made again", "error", err)
+		log.Warn("archiver: cannot record the outcome of a backup, which will be made again", "error", err)
 	}
 	_, _ = w.list(ctx) // refreshes what Last returns
 }
