@@ -36,8 +36,9 @@ import (
 const (
 	checkpointBytes    = 64 << 20
 	checkpointInterval = 30 * time.Second
-	// rewriteSegments is the number of segments above which the log's oldest ones are
-	// rewritten while less than half of its bytes are live.
+	// The oldest segment of the log is rewritten if at most a rewriteShare-th of it is live, or
+	// if there are more than rewriteSegments segments, less than half of whose bytes are live.
+	rewriteShare    = 16
 	rewriteSegments = 16
 )
 
@@ -279,23 +280,29 @@ func (s *Store) syncState() error {
 // maintainLog makes a checkpoint if one is due, and after it rewrites the oldest segments if the
 // log has few live bytes (rewriteSegments). watch calls it.
 func (s *Store) maintainLog() {
-	st := s.log.Stats()
-	bytes, age := s.checkpoints.since(st.Written)
-	if bytes < checkpointBytes && (age < checkpointInterval || bytes == 0 &&
-		!s.checkpoints.stale()) {
-		return
-	}
-	err := s.Checkpoint()
-	for err == nil {
-		if st = s.log.Stats(); st.Segments <= rewriteSegments || st.LiveBytes > st.Bytes/2 {
-			break
+	bytes, age := s.checkpoints.since(s.log.Stats().Written)
+	if bytes >= checkpointBytes || age >= checkpointInterval && (bytes > 0 || s.checkpoints.stale()) {
+		err := s.Checkpoint()
+		if err != nil {
+			s.opts.Logger.Error("store: checkpoint failed", "error", err)
 		}
-		_, err = s.log.Rewrite()
+		s.checkpoints.made(s.log.Stats().Written)
 	}
-	if err != nil {
-		s.opts.Logger.Error("store: checkpoint failed", "error", err)
+	for worthRewriting(s.log.Stats()) {
+		// Appends meet and report the same errors.
+		if _, err := s.log.Rewrite(); err != nil {
+			s.opts.Logger.Debug("store: rewriting the log's oldest segment failed", "error", err)
+			return
+		}
 	}
-	s.checkpoints.made(s.log.Stats().Written)
+}
+
+// worthRewriting reports whether the log's oldest segment should be freed: if nearly all of it is
+// dead, at once, because the next segment then reuses its file instead of filling a new one with
+// zeros; or if the log is large and half of it is dead.
+func worthRewriting(st raftlog.Stats) bool {
+	return st.OldestLive > 0 && (st.OldestLive <= st.OldestBytes/rewriteShare ||
+		st.Segments > rewriteSegments && st.LiveBytes <= st.Bytes/2)
 }
 
 // restore makes Badger's figures and records equal to the log's, and deletes those that the log

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/raftlog"
 	"github.com/percolator-go/percolator/test/disk"
 )
 
@@ -143,6 +144,41 @@ func TestCheckpointIsDurable(t *testing.T) {
 			err != nil {
 			t.Errorf("UNSYNCED: of entry %d there is %q, %t, %v", index, v, ok, err)
 		}
+	}
+}
+
+// The few old entries of an idle tablet are moved, so that the segments that a busy one has filled
+// since serve again.
+func TestIdleTabletFreesTheLog(t *testing.T) {
+	s := open(t, "")
+	beginAt(t, s, 3, 10)
+	beginAt(t, s, 4, 10)
+	for index := uint64(11); index <= 20; index++ {
+		advance(t, s, 3, index, []byte("idle"))
+	}
+	for index := uint64(11); index <= 50; index++ { // eight segments of 1 MiB
+		appendTo(t, s, 4, []*raftpb.Entry{entry(index, store.InitialTerm, make([]byte, 200<<10))},
+			hard(store.InitialTerm, index))
+		commit(t, s, effectsOf(4, index, nil))
+	}
+	if err := s.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	b := new(raftlog.Batch)
+	b.Truncate(4, 48)
+	if err := s.Append(b); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Stats().Log; st.Segments < 8 {
+		t.Fatalf("this test shows nothing: %+v", st)
+	}
+	store.MaintainLog(s)
+	if st := s.Stats().Log; st.Segments > 3 {
+		t.Errorf("%+v, want at most 3 segments", st)
+	}
+	entries, err := openLog(t, s, 3).Entries(11, 21, 1<<20)
+	if err != nil || len(entries) != 10 || string(entries[9].Data) != fmt.Sprintf("%d.20", store.InitialTerm) {
+		t.Errorf("%d entries, %v", len(entries), err)
 	}
 }
 

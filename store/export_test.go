@@ -20,6 +20,9 @@ func Compact(s *Store) error {
 	return Flatten(s)
 }
 
+// MaintainLog does what the worker does to the log every second.
+func MaintainLog(s *Store) { s.maintainLog() }
+
 // Flatten compacts the state without reporting anything, as Badger's own compactors do.
 func Flatten(s *Store) error {
 	s.reclaiming.Lock()

@@ -14,7 +14,7 @@ import (
 // TestTruncatedToTheCheckpoint: the log keeps all entries behind the checkpoint, however many, and
 // is truncated again after the next one.
 func TestTruncatedToTheCheckpoint(t *testing.T) {
-	const kept, every = 256, 512 // as in package group
+	const kept, every = 256, 64 // as in package group
 	r := newRig(t, store.Options{InMemory: true})
 	write := func(n int) (first, last uint64) {
 		t.Helper()

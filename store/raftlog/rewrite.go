@@ -11,13 +11,15 @@ import (
 
 // Stats are a log's figures.
 type Stats struct {
-	Segments  int    // files with entries or state
-	Bytes     int64  // of these files
-	LiveBytes int64  // bytes of live entries in them
-	Spares    int    // files kept for reuse
-	Batches   uint64 // batches appended since Open
-	Written   uint64 // bytes of these batches
-	Syncs     metrics.Histogram
+	Segments  int   // files with entries or state
+	Bytes     int64 // of these files
+	LiveBytes int64 // bytes of live entries in them
+	// OldestBytes and OldestLive are Bytes and LiveBytes of the oldest segment, 0 if there is only one.
+	OldestBytes, OldestLive int64
+	Spares                  int    // files kept for reuse
+	Batches                 uint64 // batches appended since Open
+	Written                 uint64 // bytes of these batches
+	Syncs                   metrics.Histogram
 }
 
 // Stats returns the log's figures.
@@ -27,6 +29,9 @@ func (l *Log) Stats() Stats {
 	st := Stats{
 		Segments: len(l.segments), Spares: int(l.spareCount.Load()),
 		Batches: l.counts.batches, Written: l.counts.bytes, Syncs: l.synced.Read(),
+	}
+	if oldest := l.segments[0]; len(l.segments) > 1 {
+		st.OldestBytes, st.OldestLive = oldest.bytes, oldest.liveBytes
 	}
 	for _, s := range l.segments {
 		st.Bytes += s.bytes

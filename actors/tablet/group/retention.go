@@ -13,8 +13,8 @@ import (
 const (
 	keptEntries   = 256
 	keptBytes     = 4 << 20
-	truncateEvery = 512
-	truncateBytes = 16 << 20
+	truncateEvery = 64
+	truncateBytes = 5 << 20
 )
 
 // Limits of the log kept for lagging replicas and for snapshots being sent, in entries and bytes
