@@ -53,7 +53,12 @@ type clustered struct {
 
 // measureClustering measures each number of workers in turn, for o.rounds rounds, each on a
 // fresh store.
-func measureClustering(ctx context.Context, o options, out io.Writer) error {
+func measureClustering(ctx context.Context, o options, out io.Writer) (err error) {
+	stop, err := o.profile.start()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	if _, err := fmt.Fprintf(out, "\n%s, %d documents of %d bytes\n", clustering, o.documents,
 		documentBytes); err != nil {
 		return err
