@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -22,29 +23,36 @@ import (
 //   - What a Snap has found in Badger is stored only if no key of the slot has been written since
 //     the Snap's number.
 type hotCells struct {
-	seed  maphash.Seed
-	slots []hotSlot
+	seed   maphash.Seed
+	blocks []atomic.Pointer[hotBlock] // nil until one of its slots is used
 }
+
+// hotBlock is the unit of allocation: a small store needs only some. It has no pointers, so that the garbage
+// collector does not scan it.
+type hotBlock [blockSlots]hotSlot
 
 // hotSlot is one key's entry.
 type hotSlot struct {
 	mu      sync.Mutex
-	written uint64 // number of the last write to any key of this slot
-	seq     uint64 // the key has this value from this number on
-	keyLen  int    // 0 if the slot is empty
-	missing bool   // the key does not exist
-	data    []byte // key, then value
+	written uint64           // number of the last write to any key of this slot
+	seq     uint64           // the key has this value from this number on
+	keyLen  uint16           // 0 if the slot is empty
+	length  uint16           // of key and value
+	missing bool             // the key does not exist
+	data    [maxHotSize]byte // key, then value
 }
 
-// Bounds of the memory of hotCells: the number of slots, and the bytes of key and value in
-// each.
 const (
-	hotSlots   = 1 << 15
-	maxHotSize = 512
+	blockSlots = 16
+	slotBytes  = 512
+	maxHotSize = slotBytes - 32 // of a key and its value
 )
 
+// newHotCells returns an empty cache of at least this many slots.
 func newHotCells(slots int) *hotCells {
-	return &hotCells{seed: maphash.MakeSeed(), slots: make([]hotSlot, slots)}
+	return &hotCells{
+		seed: maphash.MakeSeed(), blocks: make([]atomic.Pointer[hotBlock], (slots+blockSlots-1)/blockSlots),
+	}
 }
 
 // isHot reports whether the key is cached: those of the groups in which a cell has one key that is
@@ -61,15 +69,30 @@ func isHot(key []byte) bool {
 	return false
 }
 
-func (h *hotCells) slot(key []byte) *hotSlot {
-	return &h.slots[maphash.Bytes(h.seed, key)%uint64(len(h.slots))]
+// slot returns the key's slot. Without create it may be nil: the slot is empty and nothing was written to it.
+func (h *hotCells) slot(key []byte, create bool) *hotSlot {
+	n := maphash.Bytes(h.seed, key)
+	at := &h.blocks[n/blockSlots%uint64(len(h.blocks))]
+	block := at.Load()
+	if block == nil {
+		if !create {
+			return nil
+		}
+		if block = new(hotBlock); !at.CompareAndSwap(nil, block) {
+			block = at.Load()
+		}
+	}
+	return &block[n%blockSlots]
 }
 
 // lookup passes the key's value at a number to fn, which must copy what it keeps. It reports
 // whether the slot has an entry for the key, and if so, whether the key exists.
 func (h *hotCells) lookup(key []byte, at uint64,
 	fn func(value []byte) error) (known, ok bool, err error) {
-	s := h.slot(key)
+	s := h.slot(key, false)
+	if s == nil {
+		return false, false, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -78,13 +101,13 @@ func (h *hotCells) lookup(key []byte, at uint64,
 	case s.missing:
 		return true, false, nil
 	}
-	return true, true, fn(s.data[s.keyLen:])
+	return true, true, fn(s.data[s.keyLen:s.length])
 }
 
 // found stores a value found by a Snap that reads at number at, valid from seq on, unless a key of
 // the slot has been written after that number.
 func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
-	s := h.slot(key)
+	s := h.slot(key, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.written <= at {
@@ -94,7 +117,7 @@ func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 
 // wrote records a write at number seq. Only the Writer calls it, before seq is visible.
 func (h *hotCells) wrote(o *op, seq uint64) {
-	s := h.slot(o.key)
+	s := h.slot(o.key, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.written = seq
@@ -110,6 +133,7 @@ func (s *hotSlot) set(key, value []byte, missing bool, seq uint64) {
 		s.keyLen = 0
 		return
 	}
-	s.data = append(append(s.data[:0], key...), value...)
-	s.keyLen, s.missing, s.seq = len(key), missing, seq
+	n := copy(s.data[:], key)
+	s.keyLen, s.length = uint16(n), uint16(n+copy(s.data[n:], value))
+	s.missing, s.seq = missing, seq
 }

@@ -67,7 +67,7 @@ func TestSnapsAgainstModel(t *testing.T) {
 	t.Logf("SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := open(t, "")
-	store.ShrinkHotCells(s, 3) // slots for eight cells: they evict one another
+	store.ShrinkHotCells(s, 16) // slots for 32 cells: they evict one another
 	now := map[string]string{}
 	type view struct {
 		snap *store.Snap
@@ -75,7 +75,7 @@ func TestSnapsAgainstModel(t *testing.T) {
 	}
 	var views []view
 	for i := range 20_000 {
-		row := fmt.Sprint(rng.IntN(8))
+		row := fmt.Sprint(rng.IntN(32))
 		switch n := rng.IntN(10); {
 		case n < 2:
 			now[row] = strings.Repeat(fmt.Sprint(i), 1+rng.IntN(2)*rng.IntN(200))

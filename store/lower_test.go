@@ -103,8 +103,12 @@ func TestSizesFollowFromMemory(t *testing.T) {
 	var before store.Sizes
 	for memory := uint64(512 << 20); memory <= 64<<30; memory += memory / 3 {
 		s := store.SizesFor(memory)
-		if s.MemTable < before.MemTable || s.Table < before.Table || before.Grow && !s.Grow {
+		if s.MemTable < before.MemTable || s.Table < before.Table || s.HotCells < before.HotCells ||
+			before.Grow && !s.Grow {
 			t.Errorf("%d bytes: %+v, after %+v", memory, s, before)
+		}
+		if hot := uint64(s.HotCells) << 9; hot > memory/64 {
+			t.Errorf("%d bytes: %d bytes for the newest entries of cells", memory, hot)
 		}
 		before = s
 		if s.Grow {

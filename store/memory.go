@@ -10,6 +10,8 @@ import "math/bits"
 type Sizes struct {
 	MemTable int64 // size of a memtable
 	Table    int64 // size of a table below level 0
+	// HotCells is the number of cells whose newest entries are kept, in 512 bytes each.
+	HotCells int
 	// Grow doubles the size of tables from level to level. There are fewer files, but a
 	// compaction takes more memory as the store grows.
 	Grow bool
@@ -24,12 +26,16 @@ const (
 	leastTable    = 1 << 20
 	mostTable     = 8 << 20
 	tablePart     = 512
+
+	leastHotCells = 1 << 12
+	mostHotCells  = 1 << 17
+	hotCellsPart  = 64
 )
 
 // SizesFor returns the sizes for a process that may use memory bytes. Zero means no limit.
 func SizesFor(memory uint64) Sizes {
 	if memory == 0 || memory >= unbounded {
-		return Sizes{MemTable: DefaultMemTableSize, Table: mostTable, Grow: true}
+		return Sizes{MemTable: DefaultMemTableSize, Table: mostTable, HotCells: mostHotCells, Grow: true}
 	}
 	part := func(of, least, most int64) int64 {
 		n := int64(1) << (bits.Len64(memory/uint64(of)|1) - 1) // a power of two
@@ -38,5 +44,6 @@ func SizesFor(memory uint64) Sizes {
 	return Sizes{
 		MemTable: part(memTablePart, leastMemTable, DefaultMemTableSize),
 		Table:    part(tablePart, leastTable, mostTable),
+		HotCells: int(part(hotCellsPart*slotBytes, leastHotCells, mostHotCells)),
 	}
 }

@@ -92,6 +92,7 @@ type Options struct {
 	FreeBytes func() (uint64, error)
 
 	table      int64        // size in bytes of a table below level 0
+	hotCells   int          // number of cells whose newest entries are kept
 	growth     int          // factor between the sizes of tables from level to level
 	beforeTxn  func() error // for tests: called before each Txn, which fails with its error
 	beforeSync func() error // for tests: called by each syncState, which fails with its error
@@ -101,6 +102,7 @@ func (o Options) withDefaults() Options {
 	o.Versions = cmp.Or(o.Versions, version.Known())
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	sizes := SizesFor(o.Memory)
+	o.hotCells = sizes.HotCells
 	if o.table, o.growth = sizes.Table, 1; sizes.Grow {
 		o.growth = 2
 	}

@@ -170,7 +170,7 @@ func (s *Store) openDatabase() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{db: db, hot: newHotCells(hotSlots), damage: s.damage, suspicion: s.suspicion}
+	d := &database{db: db, hot: newHotCells(s.opts.hotCells), damage: s.damage, suspicion: s.suspicion}
 	d.seq.assigned = db.MaxVersion()
 	d.seq.visible = d.seq.assigned
 	d.writer = &Writer{store: s, d: d, drops: map[string]struct{}{}}
