@@ -77,7 +77,7 @@
 //
 // store.go, oldlogs.go, lower.go, checkpoint.go, version.go, dir.go, options.go,
 // reclaim.go, stats.go, writer.go, size.go, powerloss.go, replica.go, applied.go,
-// collect.go, rows.go, row.go, scan.go, snap.go, values.go, hold.go, scrub.go, damage.go,
+// collect.go, rows.go, row.go, scan.go, snap.go, ascent.go, values.go, hold.go, scrub.go, damage.go,
 // locks.go, hot.go, lost.go, gate.go, tables.go, chunk.go, keys.go, batch.go, sequence.go,
 // space.go, log.go, files.go, logger.go, errors.go, memory.go.
 //

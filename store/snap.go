@@ -24,6 +24,7 @@ type Snap struct {
 	// lockless is the error of reading locks from this Snap; nil if it contains all locks.
 	lockless error
 	stuck    bool // creating an iterator panicked, and ending the Txn would panic too
+	ascent   ascent
 }
 
 // Snap opens a view of the state without its locks; readers of locks call SnapWithLocks. It
@@ -42,6 +43,7 @@ func (s *Snap) Close() {
 	}
 	s.closed = true
 	if !s.stuck {
+		s.endAscent()
 		s.txn.Discard()
 	}
 	s.d.seq.unpin(s.seq)
@@ -56,6 +58,9 @@ func (s *Snap) get(key []byte) (item *badger.Item, err error) {
 		return nil, s.lockless
 	}
 	defer s.d.unreadable(&err)
+	if item, known, err := s.ascend(key); known || err != nil {
+		return item, err
+	}
 	item, err = s.txn.Get(key)
 	switch {
 	case errors.Is(err, badger.ErrKeyNotFound):

@@ -88,6 +88,7 @@ func (e *evaluation) evaluateCall(call *Call) {
 		call.Reply(diskFull(e.full, e.group.Single()))
 		return
 	}
+	e.view.Ascend(ascending(call.Req))
 	if e.evaluateHere(call) {
 		return
 	}
@@ -109,6 +110,13 @@ func (e *evaluation) evaluateCall(call *Call) {
 		e.proposal.trace(e.cfg.Traces, call.Req, muts)
 		e.proposal.answer(call, evaluate.Result(result))
 	}
+}
+
+// ascending returns the number of cells whose newest records the operation looks up. Clients send them
+// in ascending order.
+func ascending(req *pb.TabletRequest) int {
+	return len(req.GetOnePhase().GetWrites()) + len(req.GetPrewrite().GetWrites()) +
+		len(req.GetCommit().GetCells()) + len(req.GetRestore().GetWrites())
 }
 
 // evaluateHere evaluates an operation that needs more than the rules, or parks a rollback, and

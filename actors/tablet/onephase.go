@@ -215,6 +215,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		return
 	}
 	e.memory.Took(commitTS)
+	e.view.Ascend(len(o.request.Writes))
 	result, muts, err := o.evaluate(e, commitTS)
 	if err != nil {
 		if answer := evaluate.Refusal(err); answer != nil {

@@ -51,6 +51,7 @@ func (j *job) Run() {
 		}
 		call.Span.Event("worker")
 		j.view.Begin(call.Req)
+		snap.Ascend(len(call.Req.GetGet().GetCells()))
 		response, met, err := j.evaluate(call)
 		switch {
 		case err != nil:
