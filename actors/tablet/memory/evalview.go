@@ -196,7 +196,7 @@ func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 		return mvcc.Notify{}, false, err
 	}
 	if col != nil && col.notifies != nil {
-		n, ok := col.notifies.GetHint(mvcc.CellNotify{Cell: c}, &col.path)
+		n, ok := col.notifies.Get(mvcc.CellNotify{Cell: c})
 		return n.Notify, ok, nil
 	}
 	return v.Snap.Notification(c)

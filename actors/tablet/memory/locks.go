@@ -14,10 +14,7 @@ import (
 // what is only proposed. Only the tablet's turns change it; view returns an immutable copy in
 // constant time, since the tree copies shared nodes when it changes them.
 type lockTable struct {
-	tree *btree.BTreeG[lockEntry]
-	// path is the position of the last access: operations access their cells in ascending order, and
-	// the search begins there. It is nil in a view, which several goroutines read.
-	path    *btree.PathHint
+	tree    *btree.BTreeG[lockEntry]
 	applied int        // number of locks, not counting reservations
 	copied  *lockTable // result of view since the last change; nil: none
 }
@@ -47,9 +44,7 @@ func lessCell(a, b mvcc.Cell) bool {
 
 func newLockTable() *lockTable {
 	less := func(a, b lockEntry) bool { return lessCell(a.cell, b.cell) }
-	return &lockTable{
-		tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), path: &btree.PathHint{},
-	}
+	return &lockTable{tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
 // view returns an immutable copy, the same one until the table changes.
@@ -65,7 +60,7 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	if t.tree.Len() == 0 { // usual when nobody writes
 		return mvcc.Lock{}, false
 	}
-	e, ok := t.tree.GetHint(lockEntry{cell: c}, t.path)
+	e, ok := t.tree.Get(lockEntry{cell: c})
 	if !ok {
 		return mvcc.Lock{}, false
 	}
@@ -78,11 +73,11 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 // requested its commit timestamp since.
 func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock, above mvcc.Timestamp) {
 	t.copied = nil
-	before, replaced := t.tree.SetHint(lockEntry{c, l, above}, t.path)
+	before, replaced := t.tree.Set(lockEntry{c, l, above})
 	if replaced {
 		t.count(before.lock, -1)
 		if before.lock.StartTS == l.StartTS {
-			t.tree.SetHint(lockEntry{c, l, before.above}, t.path)
+			t.tree.Set(lockEntry{c, l, before.above})
 		}
 	}
 	t.count(l, 1)
@@ -98,7 +93,7 @@ func (t *lockTable) count(l *mvcc.Lock, n int) {
 // drop removes the cell's lock, whichever it is.
 func (t *lockTable) drop(c mvcc.Cell) {
 	t.copied = nil
-	if e, ok := t.tree.DeleteHint(lockEntry{cell: c}, t.path); ok {
+	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
 		t.count(e.lock, -1)
 	}
 }
@@ -120,11 +115,11 @@ func (t *lockTable) dropFrom(from mvcc.Cell) {
 // section 3). A token of 0 means an applied lock, any other the reservation with that token.
 func (t *lockTable) remove(c mvcc.Cell, token uint64) {
 	// The lock nearly always is the expected one: deleting first saves a search.
-	e, ok := t.tree.DeleteHint(lockEntry{cell: c}, t.path)
+	e, ok := t.tree.Delete(lockEntry{cell: c})
 	switch {
 	case !ok:
 	case e.lock.Token != token:
-		t.tree.SetHint(e, t.path)
+		t.tree.Set(e)
 	default:
 		t.copied = nil
 		t.count(e.lock, -1)

@@ -24,7 +24,6 @@ import (
 // notifyColumn is the index of one column. Only an observed column has intents.
 type notifyColumn struct {
 	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: too many, or uncounted
-	path     btree.PathHint                 // of the last access to notifies, where the next search begins
 	intents  *btree.BTreeG[mvcc.CellIntent] // by row, start timestamp; nil: too many, or uncounted
 	queue    *notifyQueue                   // not parked; nil: the order is unknown
 	tally
@@ -279,9 +278,9 @@ func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	switch {
 	case c.notifies == nil:
 	case ch.after == nil:
-		c.notifies.DeleteHint(mvcc.CellNotify{Cell: ch.cell}, &c.path)
+		c.notifies.Delete(mvcc.CellNotify{Cell: ch.cell})
 	default:
-		c.notifies.SetHint(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}, &c.path)
+		c.notifies.Set(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after})
 		if c.notifies.Len() > most {
 			c.notifies = nil
 		}
