@@ -19,7 +19,8 @@ const (
 	maxCallers = 256
 	// maxCalls is the maximum number of concurrent calls and streams, maxOwnCalls that of one identity.
 	maxCalls, maxOwnCalls = 1024, 256
-	// callerKept is the time after which an unused client is closed once another identity calls.
+	// callerKept is the time after which an unused client is closed, once an identity without a
+	// client calls.
 	callerKept = 5 * time.Minute
 )
 

@@ -80,7 +80,8 @@ func (s *service) admit(req *http.Request) (ctx context.Context, who rpc.Caller,
 	return ctx, who, end, unauthenticated(err)
 }
 
-// tokenOf returns the request's bearer token; "" if there is none.
+// tokenOf returns the request's bearer token, or the whole header Authorization if its scheme is
+// another one; "" without the header.
 func tokenOf(req *http.Request) string {
 	token, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	return token
@@ -222,8 +223,8 @@ func (calls) WrapStreamingClient(next connect.StreamingClientFunc) connect.Strea
 	return next
 }
 
-// WrapStreamingHandler implements connect.Interceptor. It ends a stream when the server closes or the
-// caller's certificate or token is revoked.
+// WrapStreamingHandler implements connect.Interceptor. It ends a stream when the server closes, or
+// before the first message after the caller's certificate or token was revoked.
 func (c calls) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		ctx, cancel := context.WithCancel(ctx)

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// The service Control: each method calls one of package percolator as the caller, whose role and grants
-// are checked there.
+// The service Control: each method calls one of package percolator as the caller, whose role and
+// grants internal/rpc checks.
 
 // ListTables implements the service Control.
 func (s *service) ListTables(ctx context.Context,

@@ -18,7 +18,8 @@
 //     that acknowledges its changes (actors/observer). Its session is of the worker's identity.
 //  6. A browser's request is answered only if its origin is configured.
 //
-// Each call runs on its goroutine of net/http. Clients have goroutines of their own, a session a timer, and a worker
-// (Work.Observe) a dispatcher (actors/observer) with its goroutines, a session with its node, and a timer.
-// A crash of the process ends sessions, and leaves of a commit what that of a client leaves. Called by: node.
+// Each call runs on its goroutine of net/http; Watch has one more. Clients have goroutines of their
+// own, a session a timer, and a worker (Work.Observe) a dispatcher (actors/observer) with its
+// goroutines, a session with its node, and a timer. A crash of the process ends sessions, and
+// leaves of a commit what that of a client leaves. Called by: node.
 package gateway

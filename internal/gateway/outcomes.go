@@ -60,8 +60,8 @@ func (o *outcomes) of(ctx context.Context, who rpc.Identity, key string, request
 	if err != nil {
 		return outcome{}, err
 	}
-	// A hash spreads the keys over the tablets of the table. Clients whose certificates have
-	// different names do not share keys; in plain text all clients do.
+	// A hash spreads the keys over the tablets of the table. Clients whose certificates or tokens
+	// have different names do not share keys; in plain text all clients do.
 	h := sha256.New()
 	for _, part := range []string{who.Account(), key} {
 		length := sha256.Sum256([]byte(part))

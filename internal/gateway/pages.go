@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Pages of scans. A page ends with a row, unless the row is much larger than a page. Its token has the
-// position after it, the timestamp, and a hash of the request that it belongs to.
+// Pages of scans. A full page ends at the next end of a row, or once it is twice as large. Its
+// token has the position after it, the timestamp, and a hash of the request that it belongs to.
 
 const (
 	defaultPage, maxPage = 1000, 10000 // cells
@@ -87,7 +87,8 @@ func (p *pager) resume() error {
 	}
 	var ok bool
 	if p.position, ok = parse(p.req.PageToken); !ok || p.position.of != of {
-		return txn.Invalid("the page token belongs to another request: repeat the scan's request with it")
+		return txn.Invalid(
+			"the page token is malformed or of another request: repeat the scan's request with it")
 	}
 	p.resumed = true
 	return nil

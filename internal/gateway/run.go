@@ -20,7 +20,8 @@ import (
 // acknowledgment after Finish.
 
 const (
-	// runKept is how long the session of a run lasts after its deadline: its function ends it sooner.
+	// runKept is the time by which the lease of a run's session exceeds the run's deadline, so that
+	// the function of the run ends the session first.
 	runKept = time.Minute
 	// maxFailure is the maximum length of the message of a failed run, in bytes.
 	maxFailure = 1 << 10

@@ -58,10 +58,10 @@ type Config struct {
 // timing holds timeouts; tests shorten them.
 type timing struct {
 	header  time.Duration // of a request's header
-	read    time.Duration // of a request's body, unless the client streams
+	read    time.Duration // of a request's body
 	write   time.Duration // until the client has read a part of an answer
 	unary   time.Duration // of a call without a deadline
-	longest time.Duration // of a call with one
+	longest time.Duration // maximum of a call with one
 	ping    time.Duration // of silence on an HTTP/2 connection, after which it is tested
 }
 

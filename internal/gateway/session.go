@@ -19,13 +19,14 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Sessions: interactive transactions and snapshots, which live in the memory of one node. A session ends
-// when no call has used it for its lease. A dead client therefore leaves nothing behind but, if it has died
-// during the commit, locks that expire.
+// Sessions: interactive transactions and snapshots, which live in the memory of one node. A session
+// ends by Commit or Rollback, or once no call has used it for its lease. A dead client therefore
+// leaves nothing behind but, if it has died during the commit, locks that expire.
 
 const (
 	defaultLease, minLease, maxLease = 10 * time.Second, time.Second, time.Minute
-	// maxSessions is the maximum number of sessions of a node, maxOwnSessions that of one caller.
+	// maxSessions is the maximum number of sessions of a node, maxOwnSessions that of one caller;
+	// neither counts sessions of runs.
 	maxSessions, maxOwnSessions = 1024, 128
 	// maxAnswers is the maximum number of ended commits of a node whose answers are kept for their leases.
 	maxAnswers = 16 << 10
@@ -79,7 +80,7 @@ type session struct {
 	calls   int           // running
 	used    time.Time     // the end of the last call
 	held    int64         // of sessions.memory
-	ending  chan struct{} // closed when Commit has ended; nil: it has not begun
+	ending  chan struct{} // closed when Commit has ended; nil: neither Commit nor Finish has begun
 	answer  *gw.CommitResponse
 	err     error // of Commit
 }
@@ -128,7 +129,8 @@ func (all *sessions) expire(s *session) {
 	all.remove(s)
 }
 
-// remove ends the session. The caller holds mu; no call of the session is running, unless it is of a run.
+// remove ends the session. The caller holds mu; no call of the session is running, unless it is of
+// a run or the server closes.
 func (all *sessions) remove(s *session) {
 	if all.byID[s.id] != s {
 		return
