@@ -47,6 +47,7 @@
 // # A crash
 //
 // A client command that dies leaves at most its unfinished transactions, whose locks expire and are
-// resolved by the transactions that encounter them, a progress file next to the data, and for 1 min the
-// lease of an export's snapshot. For a node that dies see package node; its ready file remains.
+// resolved by the transactions that encounter them, a progress file next to the data, for 1 min the
+// lease of an export's snapshot, and an unfinished backup, restore or load --bulk (package bulk).
+// For a node that dies see package node; its ready file remains.
 package cli
