@@ -200,7 +200,8 @@ stays atomic either way. --force requires --yes.`,
 	flags.BoolVar(&v.all, "all", false, "all locks of all tables")
 	flags.DurationVar(&v.olderThan, "older-than", 10*time.Second,
 		"with --all: minimum age of a transaction")
-	flags.BoolVar(&v.force, "force", false, "roll live transactions back too: their commits fail")
+	flags.BoolVar(&v.force, "force", false,
+		"decide live transactions too: most are rolled back, and their commits fail")
 	flags.BoolVar(&v.yes, "yes", false, "confirm --force")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -353,7 +354,8 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 }
 
 // rollBack rolls a live transaction back at its primary, the only cell where that is safe, and then
-// resolves this lock by that decision.
+// resolves this lock by that decision. ForceLock decides a transaction that commits asynchronously,
+// and may commit it.
 func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
 	// Roll back only the primary: rolling back a secondary alone would tear the transaction if its

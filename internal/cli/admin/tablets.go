@@ -107,7 +107,7 @@ type tabletJSON struct {
 	// the node that reports to lead it; omitted if none does
 	Leader uint64      `json:"leader,omitempty"`
 	Here   *tabletHere `json:"here,omitempty"`
-	// one for each node that answered
+	// one for each replica whose node answered
 	Replicas []tabletReplica `json:"replicas,omitempty"`
 
 	leads *tabletHere // the leader's report; nil: no answer
