@@ -183,8 +183,8 @@ func newScheduleJSON(b *pb.BackupSchedule) *scheduleJSON {
 	return j
 }
 
-// daysText formats a duration: whole days from 2d on as days, others as time.Duration does; "-" for
-// 0.
+// daysText formats a duration: whole days from 2d on as days, others as time.Duration does, without
+// the zeros at the end; "-" for 0.
 func daysText(ms int64) string {
 	d, day := time.Duration(ms)*time.Millisecond, 24*time.Hour
 	switch {

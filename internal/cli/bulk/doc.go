@@ -13,5 +13,6 @@
 //
 // A crash leaves the locks of transactions under way, a progress file beside the data, and for a
 // minute the lease that keeps the history of an export's snapshot. A crash of restore or load
-// --bulk leaves tables that cannot be opened until the command is run again.
+// --bulk leaves tables that cannot be opened until the command has been run again, or the table is
+// dropped.
 package bulk

@@ -287,7 +287,7 @@ func (e *export) scan(ctx context.Context, snapshot *percolator.Snapshot) error 
 // after the other.
 func (e *export) scanOnce(ctx context.Context, snapshot *percolator.Snapshot) error {
 	rows := e.rows
-	if e.state.Row != nil { // start at the smallest row after State.Row
+	if e.state.Row != nil { // start at the smallest row after e.state.Row
 		rows = rows.From(string(*e.state.Row) + "\x00")
 	}
 	// A row is known to be complete only when the next one begins.

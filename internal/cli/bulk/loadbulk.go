@@ -18,13 +18,13 @@ import (
 )
 
 // `load --bulk` writes the sorted rows of a file into an empty table, by backup.Load. The file's
-// parts are loaded concurrently. The parts depend only on the file's size, so that a run with other
-// flags can resume an interrupted one.
+// parts are loaded concurrently. The parts depend on the file alone, so that a run with other flags
+// can resume an interrupted one.
 
 // Bounds of a part, in bytes: an eighth of the file, within these limits.
 const (
 	minBulkPart = 4 << 20
-	maxBulkPart = 64 << 20 // below the size at which a tablet is split
+	maxBulkPart = 64 << 20 // below the default size at which a tablet is split
 )
 
 // bulkLoad is one run of load --bulk.

@@ -18,8 +18,8 @@ import (
 // after a failure or crash. The file is replaced atomically; everything that it counts must already be
 // durable.
 
-// progressBytes limits the size of a progress file, which contains a few hundred bytes and a row of up
-// to 4 KiB.
+// progressBytes limits the size of a progress file, which contains a few hundred bytes, up to four
+// rows of at most 4 KiB, and names of columns.
 const progressBytes = 1 << 20
 
 // job identifies the cluster and table of a progress file.
