@@ -74,7 +74,7 @@ func (f *InputFlags) All(args []string) ([]string, error) {
 	return decoded, nil
 }
 
-// Unescape decodes an argument. Its errors show the correct form.
+// Unescape decodes an argument.
 func Unescape(how, arg string) (string, error) {
 	switch how {
 	case escapeText:

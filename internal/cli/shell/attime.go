@@ -34,7 +34,7 @@ var (
 // maxMillis is the last millisecond since the Unix epoch that a timestamp can hold.
 const maxMillis = math.MaxUint64 >> mvcc.LogicalBits
 
-// ParseAt parses the value of --at. Errors: a UsageError with the accepted forms.
+// ParseAt parses the value of --at. Its errors are UsageErrors.
 func ParseAt(cmd *cobra.Command, at string) (atTime, error) {
 	if at == "" {
 		return atTime{}, nil

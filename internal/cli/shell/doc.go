@@ -8,7 +8,7 @@
 // errors.go chooses the exit code and the advice for an error, arguments.go decodes bytes,
 // numbers and ranges, text.go and terminal.go write for people, confirm.go asks before what
 // cannot be undone. The invariants are those of package cli, which calls all of it on the
-// goroutine of the command; a Meter may be used concurrently.
+// goroutine of the command; a Meter's methods may be called concurrently.
 //
 // A crash leaves nothing behind.
 package shell

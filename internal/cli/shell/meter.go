@@ -20,8 +20,8 @@ const (
 	meterLog      = 10 * time.Second
 )
 
-// Meter shows the progress of a long command. It may be used concurrently. It draws only when progress
-// is reported, so an unchanging line means that there is none.
+// Meter shows the progress of a long command. Its methods may be called concurrently. It draws only
+// when progress is reported, so an unchanging line means that there is none.
 type Meter struct {
 	mu       sync.Mutex
 	w        io.Writer

@@ -27,7 +27,7 @@ const (
 )
 
 // Printer writes a command's answer to standard output and its notes to standard error.
-// Bytes that must not be escaped go to raw.
+// Bytes that must not be escaped go to Raw.
 type Printer struct {
 	inspect.Commands
 	format         string    // -o
@@ -150,7 +150,7 @@ func (p *Printer) Listing(header string, numbers ...int) *Listing {
 	return &Listing{out: p, grid: grid}
 }
 
-// Add adds an entry, as an object and as a line of the table.
+// Add adds an entry: with -o json the object v, else the cells as a line of the table.
 func (l *Listing) Add(v any, cells ...any) {
 	l.Entries++
 	if !l.out.JSON() {

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Session, a connection to a node, and the requests that several commands share: tables and their ids,
-// the tablet map, the content of a row.
+// Session, a connection to a node, and the requests that several commands share: tables and their
+// ids, and the tablet map.
 
 // Session is a command's connection to a running node, and the printer for its answer.
 type Session struct {
@@ -105,7 +105,8 @@ func (s *Session) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	}
 }
 
-// NodesPatience limits the wait for the list of nodes, which the node reads from meta.
+// NodesPatience limits the wait for an answer that a command can do without, such as the list of
+// nodes, which the node reads from meta.
 const NodesPatience = 3 * time.Second
 
 // NoteUnavailable prints the nodes that are missing in an answer.

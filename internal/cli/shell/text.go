@@ -22,7 +22,7 @@ func ByteText(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", v, units[unit])
 }
 
-// MaxNames is the maximum number of columns in a message.
+// MaxNames is the maximum number of names listed in a message.
 const MaxNames = 20
 
 // ColumnNames lists columns for a message.
