@@ -21,8 +21,8 @@ import (
 )
 
 // Client is a client in its own process, as after Dial: it uses one node, and the next one when that
-// fails. The simulated network delays, loses or duplicates its messages; a duplicate arrives 20 ms to
-// 2 s later. It may be killed.
+// fails. The simulated network delays or loses its messages, and duplicates requests to tablets; a
+// duplicate arrives 20 ms to 2 s later. It may be killed.
 type Client struct {
 	c      *Cluster
 	client *txn.Client

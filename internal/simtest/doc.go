@@ -22,5 +22,5 @@
 //
 // Large simulates a larger cluster at rest and counts what its nodes send each other.
 //
-// Called by its own tests: make simtest SEEDS=200 SEED=1.
+// Called by its own tests: make simtest SEEDS=200 SEED=1. bench/evaluation runs that of Large.
 package simtest

@@ -36,7 +36,8 @@ const (
 	Add      Kind = "add"       // a node joins
 	Drain    Kind = "drain"     // a node is drained, and the drain is cancelled later
 	KillUser Kind = "kill user" // a client dies during commits
-	// commits of two-phase transactions that hold all their locks are delayed, sometimes by seconds
+	// half of the commits of two-phase transactions that hold all their locks are delayed, by up to
+	// 3 s
 	Hesitate Kind = "hesitate"
 	// Swing: the leader of a tablet is falsely reported dead for a moment, then its successor, so
 	// that leaders lose a tablet and soon lead it again; meanwhile messages other than Raft's reach

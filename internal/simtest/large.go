@@ -92,7 +92,8 @@ const restPatience = 4 * time.Minute
 
 var largeColumn = percolator.Column{Table: "large", Name: "c"}
 
-// racks is the number of zones over which the nodes, and the replicas of a tablet, are spread.
+// racks is the number of zones over which the nodes are spread; a tablet's replicas are in
+// different ones.
 const racks = 10
 
 // rack kills the nodes of one rack at once, and returns the time until a client can write

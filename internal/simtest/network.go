@@ -16,7 +16,8 @@ import (
 // weather is the treatment of batches that are not cut off.
 type weather struct {
 	Drop, Double float64 // shares of the batches; Double is at least lateCopies
-	// maximum; each batch is delayed by a random part of it, so that batches are reordered
+	// maximum; each batch is delayed by a random part of it, so that batches are reordered, except
+	// in fair weather
 	Delay time.Duration
 }
 

@@ -335,7 +335,7 @@ func patient(ctx context.Context, check func() error) error {
 	}
 }
 
-// descriptors returns the tablet map of meta.
+// descriptors returns the first 1,024 descriptors of the tablet map of meta.
 func (c *Cluster) descriptors(ctx context.Context) (out []*pb.TabletDescriptor) {
 	for _, m := range c.list() {
 		l := m.up()

@@ -91,7 +91,7 @@ func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, 
 	return from, to
 }
 
-// sees waits until good returns true for the n-th tablet and its leader.
+// sees waits until good returns true for the n-th tablet and its leader, at most marchWait.
 func (c *Cluster) sees(ctx context.Context, n int,
 	good func(leader *machine, tablet *pb.TabletDescriptor) bool) {
 	for began := time.Now(); time.Since(began) < marchWait && sleep(ctx, marchPause); {
@@ -114,7 +114,8 @@ func (m *machine) is(node uint64) bool {
 	return l != nil && l.transport.Worker().Node == node
 }
 
-// hesitate delays a commit while clients hesitate. Heartbeats continue, so its transaction stays alive.
+// hesitate delays half of the commits while clients hesitate. Heartbeats continue, so its
+// transaction stays alive.
 func (t *Client) hesitate(ctx context.Context) error {
 	t.c.network.mu.Lock()
 	wavers := time.Now().Before(t.c.network.wavers)
