@@ -160,8 +160,8 @@ func (a *applying) reformed(r *snapshot.Replica, t *Tablet) bool {
 	return r.Descriptor.GetEpoch() >= t.Descriptor.Epoch
 }
 
-// discard removes the replicas of tablets that survive in another store. A tombstone keeps messages
-// for them from reaching the new group.
+// discard removes the replicas of tablets that survive in another store, or are obsolete. A
+// tombstone keeps messages for them from reaching the new group.
 func (a *applying) discard() error {
 	next := map[uint64]uint64{}
 	for _, t := range a.plan.Tablets {

@@ -53,7 +53,7 @@ type Inspection struct {
 	Recovery    join.Recovery     `json:"recovery"`    // the last one of this directory
 	Replicas    []Replica         `json:"replicas"`
 	Highest     uint64            `json:"highest_ts"`     // of all timestamps in the store
-	Table       uint64            `json:"highest_table"`  // of all ids of tables
+	Table       uint64            `json:"highest_table"`  // of the tables at which tablets begin or end
 	Catalogue   uint64            `json:"catalogue"`      // the highest version of the catalogue
 	Nodes       []Node            `json:"nodes"`          // the known nodes of the cluster
 	Meta        *MetaTablet       `json:"meta,omitempty"` // nil: the store has no replica of meta
