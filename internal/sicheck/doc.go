@@ -19,8 +19,8 @@
 // Checker" (EuroSys 2023); inferring version orders from lists is that of Kingsbury and Alvaro, "Elle"
 // (VLDB 2020).
 //
-// A transaction with an unknown outcome counts as committed, without an end, if any transaction read
-// one of its appends; otherwise it is omitted, with its reads.
+// A transaction with an unknown outcome counts as committed, without an end, if a transaction that
+// counts read one of its appends; otherwise it is omitted, with its reads.
 //
 // Check is a pure function. Tests call it with their clients' histories.
 package sicheck

@@ -113,8 +113,8 @@ func (c *checker) addOverwriters(g *graph, t int, key string, later []int64, unr
 }
 
 // addTime adds the real-time edges through a chain of nodes for points in time, so that n
-// transactions need 2n nodes and not n² edges. At equal times begins come first, because the clock may
-// be coarse.
+// transactions need at most n such nodes and 3n edges, not n² edges. At equal times begins come
+// first, because the clock may be coarse.
 func (c *checker) addTime(g *graph) {
 	type event struct {
 		at  int64
