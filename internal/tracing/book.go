@@ -39,7 +39,8 @@ func NewBook(t *Tracer) *Book {
 	return &Book{Tracer: t, of: make(map[mvcc.Timestamp]Context)}
 }
 
-// Add records the traces of an entry. It ignores invalid contexts.
+// Add records the traces of an entry. It ignores invalid contexts, and timestamps that it already
+// has.
 func (b *Book) Add(traces ...*wire.Trace) {
 	if b == nil || len(traces) == 0 {
 		return
@@ -141,7 +142,8 @@ func (b *Book) Serve(req *pb.TabletRequest, name string) *Span {
 }
 
 // Run starts the span of an observer run for a change: a child of the span of the transaction
-// that made the change, or a root if its trace is unknown.
+// that made the change, or a root if its trace is unknown. It returns nil if the span is not
+// sampled.
 func (b *Book) Run(change mvcc.Timestamp, observer string) *Span {
 	if b == nil {
 		return nil

@@ -16,6 +16,7 @@
 //  3. A Book is bounded. It evicts the oldest entries.
 //
 // Called by: internal/txn (spans of transactions), actors/tablet (of operations; fills the
-// Book), actors/observer (of runs; reads the Book), actors/scanner, node. A crash loses spans
+// Book), actors/observer (of runs; reads the Book), actors/scanner, actors/oracle, worker, node,
+// and what passes requests on (internal/rpc, cluster/route, internal/gateway). A crash loses spans
 // that were not exported, and the Book except for the part of the Raft log that is replayed.
 package tracing

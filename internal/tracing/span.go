@@ -79,7 +79,8 @@ func (t *Tracer) passes() bool {
 }
 
 // Start starts a child of the span in ctx, or a root. The span is nil if it is not sampled.
-// Spans started with the returned context belong to the same trace, or are not sampled either.
+// Spans started with the returned context belong to the same trace, or are not sampled either; but
+// below a root that a Tracer of Sampling skips, they are roots again.
 func (t *Tracer) Start(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil || (!trace.SpanContextFromContext(ctx).IsValid() && t.passes()) {
 		return ctx, nil
