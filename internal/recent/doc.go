@@ -3,6 +3,6 @@
 // mailboxes and contended rows, the last minutes (Lately). It also merges the histories of several
 // nodes into one of the cluster.
 //
-// It sends no requests and has no goroutine: package node/telemetry updates and reads it. A
-// restart loses all.
+// It sends no requests and has no goroutine: package node/telemetry updates and reads it, and
+// node/console merges the histories. A restart loses all.
 package recent

@@ -92,8 +92,8 @@ func (h *Heat) Read() []*wire.HeatColumn {
 	return out
 }
 
-// fewer merges equal ranges, and then the adjacent ranges with the least load until there are
-// at most MaxRanges. It returns them in order and changes none of its input.
+// fewer sorts the slice, merges equal ranges, and then adjacent ranges with little load, so that at
+// most MaxRanges are left. It changes none of the ranges in the slice.
 func fewer(ranges []*wire.HeatRange) (out []*wire.HeatRange) {
 	slices.SortStableFunc(ranges, func(a, b *wire.HeatRange) int {
 		return cmp.Or(order(start(a), start(b)), order(end(a), end(b)))
@@ -134,9 +134,9 @@ func both(a, b *wire.HeatRange) *wire.HeatRange {
 	}
 }
 
-// groups partitions a sequence of weights into at most MaxRanges groups of adjacent elements
-// with similar weight, so that a hot element is in a group of its own. It returns the group of
-// each element.
+// groups partitions a sequence of weights into at most MaxRanges groups of adjacent elements, each
+// of a similar total weight, so that a hot element ends its group. It returns the group of each
+// element.
 func groups(weights []uint64) []int {
 	out := make([]int, len(weights))
 	if len(weights) <= MaxRanges {
@@ -165,8 +165,8 @@ type Grid struct {
 	Ranges  []GridRange `json:"ranges"`
 }
 
-// GridRange is one row. It has a proportional part of the load of tablets larger than its
-// range.
+// GridRange is one row. The load of a tablet that covers several rows is divided equally among
+// these.
 type GridRange struct {
 	FromTable uint32       `json:"from_table"`
 	FromRow   pbjson.Bytes `json:"from_row"`

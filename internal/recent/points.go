@@ -26,11 +26,13 @@ type Figures struct {
 	// ClientTransactions the number of those that remote clients committed through this node.
 	Transactions       metrics.Histogram
 	ClientTransactions uint64
-	// Backlog is the current number of cells queued or running in this node's observers.
+	// Backlog is the current number of cells queued, in backoff or debounce, or running in this
+	// node's observers.
 	Backlog uint64
 	// Findings is the current number of the cluster's findings; nil means not checked.
 	Findings *uint32
-	// Observers are the counters of each observer, at most MaxObservers of them.
+	// Observers are the counters of each observer. A point has the first MaxObservers of them, by
+	// name.
 	Observers map[string]ObserverFigures
 }
 
