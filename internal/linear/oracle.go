@@ -58,7 +58,8 @@ func Oracle(history []Stamp, limit time.Duration) error {
 	return nil
 }
 
-// sorted sorts the answers by timestamp, and checks that none began after a later one had ended.
+// sorted sorts a copy of the answers by timestamp, and checks that no two have a timestamp in
+// common, and that none began after a later one had ended.
 func sorted(history []Stamp) error {
 	order := slices.Clone(history)
 	slices.SortFunc(order, func(a, b Stamp) int { return cmp.Compare(a.First, b.First) })
