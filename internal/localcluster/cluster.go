@@ -106,7 +106,8 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Dial connects to all founding nodes without TLS.
+// Dial connects to the first founding node that answers, without TLS; the others serve for
+// failover.
 func (c *Cluster) Dial(ctx context.Context) (*percolator.DB, error) {
 	return percolator.Dial(ctx, c.Addrs(), percolator.ClientConfig{Insecure: true})
 }
@@ -120,8 +121,9 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Terminate sends SIGTERM to all running nodes at once. It reports those that did not exit with
-// code 0 in time, or had ended before.
+// Terminate sends SIGTERM to all running nodes at once. It kills those that have not ended in time,
+// and reports them, those with another exit code than 0, and those that had ended before by
+// themselves.
 func (c *Cluster) Terminate(within time.Duration) error {
 	errs := make([]error, len(c.nodes))
 	var ending sync.WaitGroup
