@@ -34,7 +34,7 @@ type Admission uint8
 
 const (
 	// Accepted means that the dispatcher has taken the cell and will call Done: after the observer has
-	// run, or once it finds the cell clean or drops it, which then stays dirty.
+	// run, or once it finds the cell clean, or drops it and leaves it dirty.
 	Accepted Admission = iota
 	// Collapsed means that a run for the cell is queued or running in this process and will
 	// see the change (§2.4, message collapsing).
