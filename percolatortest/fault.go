@@ -82,8 +82,8 @@ type Injection struct {
 	mu      sync.Mutex
 	count   int
 	stopped bool
-	// hit has the start timestamps of the affected transactions, whose resent messages do not
-	// count again.
+	// hit has the start timestamps of the affected transactions: the fault does not affect their
+	// later messages.
 	hit map[uint64]bool
 }
 

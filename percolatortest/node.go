@@ -56,7 +56,8 @@ func Tables(specs ...percolator.TableSpec) Option {
 // Timeout sets the timeout of each call on the node. Defaults to DefaultTimeout.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Config calls change with the node's configuration. Dir, Listen and HTTP stay empty.
+// Config calls change with the node's configuration. Start overrides Dir, Listen, HTTP, Insecure,
+// Store.InMemory and Observers.
 func Config(change func(*node.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
 // DuplicateHints delivers the hint of every change twice and disables advisory locks, so
