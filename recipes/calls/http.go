@@ -11,8 +11,8 @@ import (
 
 // Refusal returns the error for an answer by which an HTTP service refuses a call for now: a
 // status of 429, 502, 503 or 504. The error is one of percolator.RetryAfter with the time of the
-// header Retry-After, in seconds or as a date, or 0 without one. It returns nil for any other
-// status.
+// header Retry-After, in seconds (at most an hour) or as a date, or 0 without one. It returns nil
+// for any other status.
 func Refusal(answer *http.Response) error {
 	switch answer.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
