@@ -2,8 +2,8 @@
 // that is measured owns and updates them.
 //
 // It has no exporter and imports nothing of this module, so that tablets, stores and the
-// client library may use it. Package node exports the readings to Prometheus and defines the
-// names (docs/reference/metrics.md). Counters that are not histograms are plain atomics in
+// client library may use it. Package node/telemetry exports the readings to Prometheus and defines
+// the names (docs/reference/metrics.md). Counters that are not histograms are plain atomics in
 // their owners.
 //
 // Invariants:
