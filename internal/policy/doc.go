@@ -7,7 +7,7 @@
 //  1. Every job of meta's leader can run with a policy that Check accepts.
 //  2. A setting has one name, in `cluster set` and as a flag of `start`.
 //
-// It has no state. Called by: cluster/meta (what is stored), cluster/admin (what may be set), node
-// (what the jobs run by, and the comparison with the node's own configuration),
-// internal/cli (names and texts), backup (what a restore changes).
+// It has no state. Called by: cluster/meta (what is stored), cluster/admin (what may be set),
+// node/leaderjobs (what the jobs run by), node and cluster (the comparison with the node's own
+// configuration), internal/cli (names and texts), backup (what a restore changes).
 package policy
