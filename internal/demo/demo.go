@@ -144,7 +144,7 @@ func (d *demo) begin(ctx context.Context, dir string) (end func() error, err err
 				_ = p.Resume() // a stopped process does not handle signals
 			}
 		}
-		_ = d.nodes.Terminate(drainTime) // Close kills the rest; no data is kept
+		_ = d.nodes.Terminate(drainTime) // it kills late nodes; no data is kept
 		return errors.Join(closing, d.nodes.Close())
 	}
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
