@@ -80,11 +80,14 @@ func (s *service) admit(req *http.Request) (ctx context.Context, who rpc.Caller,
 	return ctx, who, end, unauthenticated(err)
 }
 
-// tokenOf returns the request's bearer token, or the whole header Authorization if its scheme is
-// another one; "" without the header.
+// tokenOf returns the request's bearer token; "" if its header Authorization is absent or has another
+// scheme.
 func tokenOf(req *http.Request) string {
-	token, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
-	return token
+	scheme, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
 }
 
 // tokenCaller returns the caller of a token that has come on the connection of ctx.

@@ -244,3 +244,15 @@ func TestOrigins(t *testing.T) {
 		t.Errorf("ORIGIN-IGNORED: a page whose name is the node's: %d", resp.StatusCode)
 	}
 }
+
+// TestTokenOf: only the scheme Bearer has a token; it may be written in any case (RFC 9110, 11.1).
+func TestTokenOf(t *testing.T) {
+	for header, want := range map[string]string{
+		"": "", "Bearer abc": "abc", "bearer  abc": "abc", "Basic dXNlcjpw": "", "abc": "", "Bearer": "",
+	} {
+		req := &http.Request{Header: http.Header{"Authorization": {header}}}
+		if got := tokenOf(req); got != want {
+			t.Errorf("the token of %q is %q, want %q", header, got, want)
+		}
+	}
+}

@@ -110,8 +110,11 @@ func counting(ops []Op) ([]porcupine.Operation, error) {
 		if op.Kind == Read {
 			continue
 		}
-		if other, twice := writers[op.Value]; twice || op.Value == 0 {
-			return nil, fmt.Errorf("%w: %v, and %v", ErrMalformed, op, other)
+		if op.Value == 0 {
+			return nil, fmt.Errorf("%w: %v writes 0, the value of an empty register", ErrMalformed, op)
+		}
+		if other, twice := writers[op.Value]; twice {
+			return nil, fmt.Errorf("%w: %v and %v write the same value", ErrMalformed, op, other)
 		}
 		writers[op.Value] = op
 	}

@@ -3,6 +3,7 @@
 package localcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (c *Cluster) Started(ctx context.Context) error {
 	}
 	for _, p := range c.nodes[:c.cfg.Nodes] {
 		if !p.Running() {
-			return fmt.Errorf("localcluster: node %d has ended: %w; see %s", p.Index, p.err, p.Log())
+			return fmt.Errorf("%w; see %s", cmp.Or(p.Died(), ErrNotRunning), p.Log())
 		}
 	}
 	return nil

@@ -208,7 +208,7 @@ stays atomic either way. --force requires --yes.`,
 		case v.all && len(args) > 0, !v.all && len(args) < 2:
 			return shell.Usagef(cmd, "name TABLE and ROW, or give --all")
 		case v.force && !v.yes:
-			return shell.Usagef(cmd, "--force makes the commits of live transactions fail, and "+
+			return shell.Usagef(cmd, "--force decides live transactions: most commits fail, and "+
 				"their clients must retry; give --yes to confirm")
 		case v.olderThan < 0:
 			return shell.Usagef(cmd, "--older-than %v is negative: give an age such as 10s",
@@ -414,6 +414,6 @@ func (v *resolver) verdict() error {
 		return nil // too young is no failure: --older-than excludes them
 	}
 	return shell.WithHint(fmt.Errorf("%d locks belong to live transactions and were not resolved", v.alive),
-		"try again once they have ended or expired; --force --yes rolls them back, and their "+
-			"owners' commits fail")
+		"try again once they have ended or expired; --force --yes decides them: most are rolled back, "+
+			"and their owners' commits fail")
 }

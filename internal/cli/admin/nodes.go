@@ -124,9 +124,11 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 		if err != nil {
 			return err
 		}
+		known := nodes.Unavailable != "" // wait until meta answers again
 		for _, n := range nodes.GetNodes() {
+			known = known || n.NodeId == id
 			switch {
-			case n.NodeId != id || nodes.Unavailable != "": // wait until meta answers again
+			case n.NodeId != id || nodes.Unavailable != "":
 			case n.State == pb.NodeState_NODE_STATE_DRAINED:
 				return s.Out.Answer(n, "node %d is drained: it may be stopped permanently", id)
 			case n.State != pb.NodeState_NODE_STATE_DRAINING:
@@ -143,6 +145,9 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 					s.Out.Note("node %d: %d replicas remain", id, left)
 				}
 			}
+		}
+		if !known {
+			return fmt.Errorf("node %d was forgotten during its drain", id)
 		}
 		if err := txn.Sleep(ctx, drainPoll); err != nil {
 			return err

@@ -396,8 +396,7 @@ func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	flags.DurationVar(&p.GoneAfter, "replace-dead-after", p.GoneAfter,
 		"how long a node may be down before its replicas are replaced; 0: 5m"+founds)
 	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter,
-		"how long a node without replicas may be down before it is forgotten; not given: 24h"+
-			founds)
+		"how long a node without replicas may be down before it is forgotten; 0: 24h"+founds)
 	flags.Var((*shell.ByteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate",
 		"maximum bytes a second of snapshots sent to replicas, for all tablets together; 0: 64MiB")
 	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce,
