@@ -135,8 +135,7 @@ func TestEndlessConflictsPark(t *testing.T) {
 					return s.Contended == 0 && s.Unserved == 0
 				})
 			// Two attempts of 64 conflicts, as the record says, the last of each a failure. A run
-			// without a node's answer in time has not called the function; one that a scanner began
-			// by an entry read before the row was parked may come in addition.
+			// without a node's answer in time has not called the function and comes in addition.
 			s := n.Stats("reader")
 			if s.Failures != 2 || s.Conflicts+s.Unavailable < 126 || s.Conflicts+s.Unavailable > 126+64 {
 				t.Errorf("%d failures, %d conflicts, %d unavailable; want 2 attempts of 64 runs", s.Failures,

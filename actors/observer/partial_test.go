@@ -185,6 +185,8 @@ func TestPartialFailure(t *testing.T) {
 			if !parkedWith(p.cluster, p.node.Cell(table, "row007", raw.Name), "too ugly", 4)() {
 				t.Error("PARTIAL: row007 is not parked with its error")
 			}
+			// The run that parks a change is counted after the change is parked.
+			notifytest.Eventually(t, 10*time.Second, "counted", func() bool { return p.node.Stats("partial").Parked > 0 })
 			if s := p.node.Stats("partial"); p.calls[0] != 60 || s.Divided != 0 || s.Commits != 60 ||
 				s.Failures != 2*6+4 || s.Unavailable != 3*6 || s.Parked != 1 {
 				t.Errorf("calls for %d; %+v", p.calls, s)
