@@ -79,14 +79,19 @@ func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err er
 	return a, a.replicated(starting)
 }
 
-// setLeases turns leases on or off. All nodes are alive.
+// setLeases turns leases on or off, and tries again while some node that counts as alive does not answer.
 func (a *arena) setLeases(ctx context.Context, on bool) error {
-	p, err := a.db.Admin().SetPolicy(ctx, func(p *percolator.Policy) { p.Leases = on })
-	if err == nil && p.Leases != on {
-		err = fmt.Errorf("leases are %t after they were set to %t", p.Leases, on)
+	for {
+		p, err := a.db.Admin().SetPolicy(ctx, func(p *percolator.Policy) { p.Leases = on })
+		a.log("leases %t: %v", on, err)
+		switch {
+		case err == nil && p.Leases != on:
+			return fmt.Errorf("leases are %t after they were set to %t", p.Leases, on)
+		case !errors.Is(err, percolator.ErrUnavailable) || ctx.Err() != nil:
+			return err
+		}
+		_ = a.wait(ctx, time.Second)
 	}
-	a.log("leases %t: %v", on, err)
-	return err
 }
 
 // close kills the nodes and removes everything but the files.
