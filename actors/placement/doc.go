@@ -28,7 +28,8 @@
 //     slack, which must decrease by a minimum. So placement comes to rest if the cluster
 //     does.
 //  5. There is at most one step per tablet at a time, a learner in at most maxChanging
-//     tablets, and at most maxIncoming new learners per node.
+//     tablets (during repairs, and if there are more nodes, in half as many as nodes), and
+//     at most maxIncoming new learners per node.
 //
 // Package node starts it. Nothing is lost in a crash or when meta's leadership moves; at
 // most a tablet is balanced again sooner than it would have been.

@@ -77,6 +77,34 @@ func TestBalanceAtRestLooksAtFewNodes(t *testing.T) {
 	}
 }
 
+// TestRepairsGrowWithTheNodes: when a tenth of the nodes is gone, tablets begin to replace their
+// replicas in proportion to the nodes; none gets too many new ones.
+func TestRepairsGrowWithTheNodes(t *testing.T) {
+	for nodes, want := range map[int]int{10: 8, 16: 8, 40: 20, 100: 50} {
+		s := largeState(nodes, 20*nodes)
+		for i := 0; i < nodes; i += 10 {
+			s.Nodes[i].Alive, s.Nodes[i].Gone = false, true
+		}
+		begun, incoming := 0, map[uint64]int{}
+		for _, st := range Make(s).Steps {
+			for _, c := range st.Changes {
+				if c.Kind == pb.ReplicaChange_KIND_ADD_LEARNER {
+					begun++
+					incoming[c.NodeId]++
+				}
+			}
+		}
+		if begun != want {
+			t.Errorf("%d nodes: %d tablets begin, want %d", nodes, begun, want)
+		}
+		for n, count := range incoming {
+			if count > maxIncoming {
+				t.Errorf("%d nodes: node %d gets %d replicas at once, at most %d may be", nodes, n, count, maxIncoming)
+			}
+		}
+	}
+}
+
 func BenchmarkMake(b *testing.B) {
 	for _, size := range []struct{ nodes, tablets int }{{10, 10_000}, {100, 100_000}} {
 		s := largeState(size.nodes, size.tablets)

@@ -30,14 +30,18 @@ func (p *planner) planReplicaStep(g *target) {
 	}
 }
 
-// addLearners plans new learners on the nodes, as far as maxIncoming and maxChanging allow. If
+// maxRepairing is the number of tablets with a learner at which no further repair begins. It grows
+// with the nodes, so that a node copies as much at once in a large cluster as in one of 16.
+func (p *planner) maxRepairing() int { return max(maxChanging, len(p.nodes)/2) }
+
+// addLearners plans new learners on the nodes, as far as maxIncoming and maxRepairing allow. If
 // they allow none, no replica is moved for balance: repairs come first.
 func (p *planner) addLearners(g *target, nodes []uint64) {
 	nodes = slices.DeleteFunc(nodes, func(n uint64) bool {
 		return p.incoming[n] >= maxIncoming
 	})
 	begins := len(g.learners) == 0
-	if len(nodes) == 0 || begins && p.plan.Changing >= maxChanging {
+	if len(nodes) == 0 || begins && p.plan.Changing >= p.maxRepairing() {
 		p.deferred = true
 		return
 	}
