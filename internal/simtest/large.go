@@ -29,14 +29,14 @@ type LargeOptions struct {
 type LargeFigures struct {
 	Nodes, Tablets int
 	// Requests are those of all nodes to others, by kind: "support" (liveness), "survey" and "walk"
-	// (scanners), "status" (placement), "meta" (all operations of meta's tablet), …
+	// (scanners), "node_status" (placement and merger), "meta" (all operations of meta's tablet), …
 	Requests map[string]float64
 	Batches  float64
 	Bytes    float64
 	Raft     float64       // messages of Raft groups
 	Started  time.Duration // virtual: from the first node to the last one that serves
 	Spread   time.Duration // from the creation of the table to three replicas of all tablets
-	Rested   time.Duration // from the creation of the table until placement has nothing left to do; 0: it has not come to rest
+	Rested   time.Duration // from the creation of the table until placement had moved nothing for 10 s
 	Failover time.Duration // from the deaths of a tenth of the nodes until all tablets accept writes
 }
 
@@ -52,6 +52,8 @@ func Large(o LargeOptions) (f LargeFigures, err error) {
 		Tune: func(cfg *node.Config) {
 			cfg.Labels = map[string]string{"zone": fmt.Sprint(indexOf(cfg.Listen) % racks)}
 			cfg.History = time.Hour
+			// A tablet that was moved may be moved again at once, so that placement comes to rest sooner.
+			cfg.Placement.Rest = time.Second
 		},
 	})
 	if err != nil {
@@ -76,19 +78,40 @@ func Large(o LargeOptions) (f LargeFigures, err error) {
 		}
 	}
 	f.Spread = time.Since(began)
-	for f.Rested == 0 && time.Since(began) < restPatience {
-		var some LargeFigures
-		if c.measure(ctx, &some, 20*time.Second); some.Requests["change_replicas"]+some.Requests["transfer_leader"] == 0 {
-			f.Rested = time.Since(began)
-		}
+	if err := c.measureAtRest(ctx, &f, o.Window); err != nil {
+		return f, err
 	}
-	c.measure(ctx, &f, o.Window)
+	f.Rested = time.Since(began) - o.Window
 	f.Failover, err = c.rack(ctx, o)
 	return f, err
 }
 
-// restPatience limits the time for which placement may move tablets before the measurement.
-const restPatience = 4 * time.Minute
+const (
+	// restPatience limits the time for which placement may move tablets.
+	restPatience = 4 * time.Minute
+	// restLook is the time without a move after which the cluster is at rest, longer than placement's
+	// interval. Tablets that were moved before it are still walked in it.
+	restLook = 10 * time.Second
+)
+
+// measureAtRest waits until the cluster is at rest and measures a window in which it stays so.
+func (c *Cluster) measureAtRest(ctx context.Context, f *LargeFigures, window time.Duration) error {
+	for began := time.Now(); time.Since(began) < restPatience; {
+		if c.measure(ctx, f, restLook); f.moves() > 0 {
+			continue
+		}
+		if c.measure(ctx, f, window); f.moves() == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("simtest: %d nodes, %d tablets: placement still makes %.1f changes/s after %v",
+		f.Nodes, f.Tablets, f.moves(), restPatience)
+}
+
+// moves returns the number of steps of placement per second.
+func (f *LargeFigures) moves() float64 {
+	return f.Requests["change_replicas"] + f.Requests["transfer_leader"]
+}
 
 var largeColumn = percolator.Column{Table: "large", Name: "c"}
 
@@ -123,7 +146,7 @@ func (c *Cluster) rack(ctx context.Context, o LargeOptions) (time.Duration, erro
 
 // measure counts what is sent for the duration.
 func (c *Cluster) measure(ctx context.Context, f *LargeFigures, window time.Duration) {
-	f.Requests = map[string]float64{}
+	f.Requests, f.Batches, f.Bytes, f.Raft = map[string]float64{}, 0, 0, 0
 	c.network.set(func(n *network) {
 		n.tally = func(b *wire.PeerBatch) { f.add(b) }
 	})
@@ -151,6 +174,8 @@ func kindOf(r *wire.PeerRequest) string {
 	kind := chosen(r.ProtoReflect(), "body")
 	t := r.GetTablet()
 	switch {
+	case r.GetStatus() != nil:
+		return "node_status" // "status" is that of a tablet
 	case t == nil:
 		return kind
 	case t.TabletId == cluster.MetaTablet:

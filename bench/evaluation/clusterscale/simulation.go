@@ -22,7 +22,7 @@ import (
 const tabletsEach = 2
 
 func simulate(ctx context.Context, r *harness.Run) error {
-	nodes, members, window := []int{10, 30, 100}, []int{10, 100, 300}, 10*time.Second
+	nodes, members, window := []int{10, 30, 100}, []int{10, 100, 300}, 20*time.Second
 	if r.Smoke {
 		return simulateGossip(ctx, r, members[:1]) // building the other test takes longer than a smoke run may
 	}
@@ -40,7 +40,7 @@ func simulate(ctx context.Context, r *harness.Run) error {
 		recordCluster(r, f)
 	}
 	r.Note("Simulated: real nodes, stores, Raft groups and scanners of one process, in virtual time over a simulated network, with %d tablets a node, "+
-		"once placement has moved none for 20 s; %v are counted. The simulation's own work grows with the pairs of nodes, hence at most %d.",
+		"once placement has moved none for 10 s; %v without a move are counted. The simulation's own work grows with the pairs of nodes, hence at most %d.",
 		tabletsEach, window, nodes[len(nodes)-1])
 	r.Note("Fail-over: a tenth of the nodes is killed at once, those of one zone; until each tablet has accepted a write.")
 	return simulateGossip(ctx, r, members)
@@ -84,7 +84,8 @@ func recordCluster(r *harness.Run, f simtest.LargeFigures) {
 		{"requests for liveness, per second", "support", 5 * n * partners},
 		{"surveys of scanners, per second", "survey", 2 * n * (n - 1)},
 		{"walks of other nodes' tablets, per second", "walk", tablets / max(60, tablets/(2*n)) * (n - 1) / n},
-		{"statuses for placement, per second", "status", (n - 1) / 5},
+		// Placement asks every 5 s; the merger every 10 s, unless placement has asked in the last 2.5 s.
+		{"statuses for placement and merges, per second", "node_status", (n - 1) * (1./5 + 1./10)},
 	} {
 		r.Value(c.name, s.String(), "simulated", f.Requests[c.kind])
 		r.Value(c.name, s.String(), "computed, at rest", c.computed)
@@ -96,7 +97,7 @@ func recordCluster(r *harness.Run, f simtest.LargeFigures) {
 	r.Value(table, s.String(), "Raft messages/s", f.Raft)
 	r.Value(table, s.String(), "kB/s that a node sends", f.Bytes/1000/n)
 	r.Value(table, s.String(), "s until all replicas exist", f.Spread.Seconds())
-	r.Value(table, s.String(), "s until placement rests", f.Rested.Seconds())
+	r.Value(table, s.String(), "s until placement has rested for 10 s", f.Rested.Seconds())
 	r.Value(table, s.String(), "s fail-over of a rack", f.Failover.Seconds())
 }
 
