@@ -59,9 +59,9 @@ func run(ctx context.Context, r *harness.Run) error {
 	}
 	r.Axes("size", "rows", "operations/s", true, false)
 	// Each size once: the largest takes minutes.
-	first := map[string]float64{}
+	rates := map[string][]float64{}
 	for _, rows := range s.grown {
-		err := inDir(r.Dir, func(dir string) error { return grown(ctx, r, dir, rows, s.window, first) })
+		err := inDir(r.Dir, func(dir string) error { return grown(ctx, r, dir, rows, s.window, rates) })
 		if err != nil {
 			return fmt.Errorf("%d rows: %w", rows, err)
 		}
@@ -173,8 +173,8 @@ func count(ctx context.Context, db *percolator.DB, want int) error {
 	})
 }
 
-// grown measures a table of rows; first are the rates of the smallest.
-func grown(ctx context.Context, r *harness.Run, dir string, rows int, window time.Duration, first map[string]float64) error {
+// grown measures a table of rows; rates are those of the smaller ones, by kind.
+func grown(ctx context.Context, r *harness.Run, dir string, rows int, window time.Duration, rates map[string][]float64) error {
 	name := fmt.Sprintf("%d rows", rows)
 	err := withNode(ctx, dir, nil, func(n *node.Node) error {
 		took, err := load(ctx, r, n, dir, rows, "--bulk")
@@ -201,10 +201,10 @@ func grown(ctx context.Context, r *harness.Run, dir string, rows int, window tim
 			}
 			r.Value("growth", name, kind, f.PerSecond)
 			r.Point("size", kind, float64(rows), f.PerSecond)
-			if first[kind] == 0 {
-				first[kind] = f.PerSecond
-			} else {
-				r.Ratio(kind+" / those of the smallest", name, f.PerSecond/first[kind], "≥ 0.7")
+			rates[kind] = append(rates[kind], f.PerSecond)
+			if n := len(rates[kind]); n > 1 {
+				r.Ratio(kind+" / those of the smallest", name, f.PerSecond/rates[kind][0], "≥ 0.7")
+				r.Ratio(kind+" / those of the previous size", name, f.PerSecond/rates[kind][n-2], "")
 			}
 		}
 		return nil
