@@ -102,7 +102,9 @@ func (o Options) withDefaults() Options {
 	o.Versions = cmp.Or(o.Versions, version.Known())
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	sizes := SizesFor(o.Memory)
-	o.hotCells = sizes.HotCells
+	if o.hotCells = sizes.HotCells; o.InMemory { // of which a process may have a hundred
+		o.hotCells = leastHotCells
+	}
 	if o.table, o.growth = sizes.Table, 1; sizes.Grow {
 		o.growth = 2
 	}
