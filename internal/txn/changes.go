@@ -20,9 +20,12 @@ import (
 const (
 	// maxPolls is the maximum number of concurrent requests, and of pages in memory, of one feed.
 	maxPolls = 16
-	// pollGap is the minimum time between two requests for one range, so that a busy tablet
-	// answers many commits at once.
-	pollGap = 4 * time.Millisecond
+	// pollGap is the time between an answer and the next request for the range, and busyPollGap
+	// that after an answer of busyPage changes or more: a request costs the tablet's node as much
+	// processor time as several commits, so a busy tablet answers many of them at once.
+	pollGap     = 4 * time.Millisecond
+	busyPollGap = 12 * time.Millisecond
+	busyPage    = 4
 	// resolveEvery is about the time between resolved timestamps of an idle range.
 	resolveEvery = 200 * time.Millisecond
 	// lockPatience is how far locks may hold a range back before a feed checks their transactions.
@@ -75,6 +78,7 @@ type feedRange struct {
 	after   *pb.Cell       // the same position within the changes at since+1
 	rounds  int            // attempts to resolve locks since the range last advanced
 	idle    int            // requests since the last that returned a change
+	last    int            // changes in the last answer
 
 	delivered mvcc.Timestamp // every change up to it has been yielded; guarded by feed.mu
 }
@@ -334,10 +338,15 @@ func (f *feed) poll(ctx context.Context, r *feedRange) {
 	}
 }
 
-// gap returns the pause before the next request. A feed with more ranges than places must not
-// wait in tablets, so its idle ranges are polled less often.
+// gap returns the pause before the next request: none if more changes are known to exist. A feed
+// with more ranges than places must not wait in tablets, so its idle ranges are polled less often.
 func (r *feedRange) gap(many bool) time.Duration {
-	if r.idle == 0 || !many {
+	switch {
+	case r.after != nil:
+		return 0
+	case r.last >= busyPage:
+		return busyPollGap
+	case r.idle == 0 || !many:
 		return pollGap
 	}
 	return min(pollGap<<min(r.idle, 10), resolveEvery)
@@ -378,7 +387,7 @@ func (f *feed) turn(ctx context.Context, r *feedRange) (verdict, error) {
 		return answered, nil
 	}
 	r.idle++
-	if len(resp.Changes) > 0 {
+	if r.last = len(resp.Changes); r.last > 0 {
 		r.idle = 0
 	}
 	since := mvcc.Timestamp(resp.Resolved)
