@@ -32,6 +32,9 @@ type Stats struct {
 	PrefetchUsed   uint64 // prefetched cells that were read later; used/asked is the hit rate
 	PrefetchLocked uint64 // prefetched cells discarded because they were locked
 
+	WrittenCells uint64 // cells that committed transactions have set or deleted
+	WrittenBytes uint64 // bytes of their rows, columns and values
+
 	LocksMet      uint64 // locks that blocked a read or a commit
 	StatusChecks  uint64 // requests for the status of a primary
 	RolledForward uint64 // resolved locks of committed transactions

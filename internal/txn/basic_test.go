@@ -125,6 +125,10 @@ func TestCommitAndRead(t *testing.T) {
 	if s.OnePhase != 1 || s.TwoPhase != 1 {
 		t.Errorf("one phase %d, two phases %d; want 1 of each", s.OnePhase, s.TwoPhase)
 	}
+	cell := uint64(len("a") + len(key("a").Column) + len("1"))
+	if s.WrittenCells != 4 || s.WrittenBytes != 4*cell {
+		t.Errorf("%d cells of %d bytes written, want 4 of %d", s.WrittenCells, s.WrittenBytes, 4*cell)
+	}
 	c.Flush()
 	if n := w.Locks(w.table); n != 0 {
 		t.Errorf("%d locks left", n)

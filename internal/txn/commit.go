@@ -40,6 +40,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if err != nil {
 		return 0, notCommitted(err)
 	}
+	t.countWrites()
 	t.done()
 	return ts, nil
 }

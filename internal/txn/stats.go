@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn/counters"
 )
 
@@ -16,6 +17,7 @@ type Stats struct {
 	Timestamps, TimestampRequests, TimestampsRefused uint64
 	Reads, ReadCells, CacheHits, ScanPages           uint64
 	PrefetchAsked, PrefetchUsed, PrefetchLocked      uint64
+	WrittenCells, WrittenBytes                       uint64
 	LocksMet, StatusChecks                           uint64
 	RolledForward, RolledBackIn                      uint64
 	MapMisses, WrongTablet                           uint64
@@ -43,6 +45,7 @@ func (c *Client) Stats() Stats {
 		CacheHits: s.CacheHits.Load(),
 		ScanPages: s.ScanPages.Load(), PrefetchAsked: s.PrefetchAsked.Load(),
 		PrefetchUsed: s.PrefetchUsed.Load(), PrefetchLocked: s.PrefetchLocked.Load(),
+		WrittenCells: s.WrittenCells.Load(), WrittenBytes: s.WrittenBytes.Load(),
 		LocksMet: c.resolver.met.Load(), StatusChecks: c.resolver.checked.Load(),
 		RolledForward: c.resolver.rolledForward.Load(), RolledBackIn: c.resolver.rolledBack.Load(),
 		MapMisses: c.router.mapMisses.Load(), WrongTablet: c.router.wrongTablet.Load(),
@@ -65,6 +68,19 @@ func (t *Txn) record(k counters.Kind, o counters.Outcome) {
 		t.counted.End(o, took)
 	}
 	t.traced(k, o)
+}
+
+// countWrites counts the cells of a committed transaction, without acknowledgments.
+func (t *Txn) countWrites() {
+	cells, bytes := 0, 0
+	for i := range t.writes[:t.written] {
+		if w := &t.writes[i]; w.cell.Class == mvcc.ClassData {
+			cells++
+			bytes += len(w.cell.Row) + len(w.cell.Column) + len(w.value)
+		}
+	}
+	t.c.stats.WrittenCells.Add(uint64(cells))
+	t.c.stats.WrittenBytes.Add(uint64(bytes))
 }
 
 // outcomeOf returns the outcome of a commit that returned err.

@@ -57,6 +57,7 @@ func TestTransactions(t *testing.T) {
 	const summary = `pages: the Go documentation, in /pages
 node: /data
 loaded 8381 pages (3 unchanged, 0 removed) in 2.1s; indexed after 43.2s
+written: 353881 cells of 70123456 bytes
 index: 8378 pages, 4200 clusters, 46406 links
 export: 8378 documents written and 0 removed in 700 batches; 1 repeated and 2 late ones dropped
 observer        runs   commits conflicts  failures
@@ -65,6 +66,9 @@ rank           44000     43000         7         1
 `
 	if n, err := transactions([]byte(summary)); n != 8381+8381+43000 || err != nil {
 		t.Errorf("%d, %v", n, err)
+	}
+	if n, size := cells([]byte(summary)); n != 353881 || size != 70123456 {
+		t.Errorf("%d cells of %d bytes", n, size)
 	}
 	head, _, _ := strings.Cut(summary, "observer")
 	for _, text := range []string{"", head, strings.ReplaceAll(summary, "8381 ", "8,381 ")} {

@@ -28,6 +28,8 @@ type figure struct {
 	took     time.Duration // the load
 	cpu      time.Duration // of the process, user and system
 	resident int64         // the most that it took, in bytes, mapped files included
+
+	cells, cellBytes int64 // of the web index: cells written, and bytes of their rows, columns and values
 }
 
 // perTransaction returns the bytes written per transaction.

@@ -39,6 +39,7 @@ func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string
 	if f.transactions, err = transactions(summary); err != nil {
 		return figure{}, err
 	}
+	f.cells, f.cellBytes = cells(summary)
 	if f.written, err = written(d); err != nil {
 		return figure{}, err
 	}
@@ -46,6 +47,18 @@ func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string
 	f.loaded = f.written
 	f.cpu, f.resident = used(cmd.ProcessState)
 	return f, nil
+}
+
+// cells returns the cells that the loader and the observers have written and the bytes of their rows,
+// columns and values, from the summary's line "written: 353881 cells of 70123456 bytes"; 0 of a
+// build that prints none.
+func cells(summary []byte) (n, size int64) {
+	for s := bufio.NewScanner(bytes.NewReader(summary)); s.Scan(); {
+		if _, err := fmt.Sscanf(s.Text(), "written: %d cells of %d bytes", &n, &size); err == nil {
+			return n, size
+		}
+	}
+	return 0, 0
 }
 
 // transactions returns the pages loaded and the observers' commits, from the summary:

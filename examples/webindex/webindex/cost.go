@@ -46,6 +46,8 @@ func statsSince(before, after percolator.Stats) percolator.Stats {
 		after.Messages[name] -= n
 	}
 	after.ReadCells -= before.ReadCells
+	after.WrittenCells -= before.WrittenCells
+	after.WrittenBytes -= before.WrittenBytes
 	after.CacheHits -= before.CacheHits
 	after.PrefetchAsked -= before.PrefetchAsked
 	after.PrefetchUsed -= before.PrefetchUsed
@@ -83,7 +85,8 @@ func (c cost) String() string {
 		}
 		text += "\n" + c.messages()
 	}
-	text += fmt.Sprintf("rank: %d runs", c.ranked)
+	text += fmt.Sprintf("written: %d cells of %d bytes\nrank: %d runs", c.sent.WrittenCells,
+		c.sent.WrittenBytes, c.ranked)
 	if c.initial > 0 {
 		text += fmt.Sprintf(", %.1f%% of the %d of the first crawl",
 			100*float64(c.ranked)/float64(c.initial), c.initial)

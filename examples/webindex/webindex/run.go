@@ -27,7 +27,7 @@ const (
 	// exporting is the number of additional runs that wait for the full-text index.
 	exporting = 1
 	// linger is the time after a batch of exports until the next is written, if it is not full.
-	linger = 500 * time.Millisecond
+	linger = 2 * time.Second
 	// searchAddr is the default address of the search page.
 	searchAddr = "127.0.0.1:7810"
 )

@@ -14,6 +14,7 @@ type Counters struct {
 	Begun, Retries, RolledBack, Secondaries     atomic.Uint64
 	Reads, ReadCells, CacheHits, ScanPages      atomic.Uint64
 	PrefetchAsked, PrefetchUsed, PrefetchLocked atomic.Uint64
+	WrittenCells, WrittenBytes                  atomic.Uint64
 
 	whole [kinds][outcomes]metrics.Durations
 	steps [steps]metrics.Durations // StepTimestamp is measured by the client's oracle
