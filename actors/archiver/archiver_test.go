@@ -122,6 +122,21 @@ func TestFailureIsRetried(t *testing.T) {
 	})
 }
 
+// TestRequestedBackupIsRetried: a requested backup that fails before the schedule's first time is
+// retried too.
+func TestRequestedBackupIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{began: time.Now(), fail: errors.New("no room")}
+		w.schedules = []*pb.BackupSchedule{schedule("a", w.began.Add(24*time.Hour), time.Hour, 0)}
+		w.schedules[0].Run = true
+		w.run(t, 5*time.Minute-time.Second)
+		w.expect(t, "0s a full")
+		w.fail = nil
+		w.run(t, time.Hour)
+		w.expect(t, "5m0s a full")
+	})
+}
+
 // TestInterruptedBackupStaysDue: a backup interrupted by the loss of meta's leadership is not
 // recorded, so the next leader makes it.
 func TestInterruptedBackupStaysDue(t *testing.T) {

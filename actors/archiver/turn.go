@@ -96,18 +96,20 @@ func text(err error) string {
 
 // due reports whether a backup of the schedule is due.
 func due(s *pb.BackupSchedule, now time.Time) bool {
-	elapsed := now.UnixMilli() - s.FirstUnixMs
 	if s.Run {
 		return true
 	}
-	if elapsed < 0 || s.EveryMs <= 0 {
+	// A requested backup may have failed before the first time.
+	pause := min(retryPause, time.Duration(s.EveryMs)*time.Millisecond)
+	if s.Error != "" && now.UnixMilli()-s.TriedUnixMs >= pause.Milliseconds() {
+		return true
+	}
+	elapsed := now.UnixMilli() - s.FirstUnixMs
+	if elapsed < 0 {
 		return false
 	}
 	slot := now.UnixMilli() - elapsed%s.EveryMs // the last due time
-	if s.TriedUnixMs < slot {
-		return true
-	}
-	return s.Error != "" && now.UnixMilli()-s.TriedUnixMs >= min(retryPause.Milliseconds(), s.EveryMs)
+	return s.TriedUnixMs < slot
 }
 
 // incremental reports whether the backup that begins now is an increment of the last one. The
