@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,33 @@ func TestCycle(t *testing.T) {
 	}
 	if s := c.status.snapshot(); s.BlockedBy != "" || s.Target != 0 {
 		t.Errorf("status %v", s)
+	}
+}
+
+// TestBindsAgain: a tablet that has lost its bound ends the turn, with a reason, and the next turn
+// binds again.
+func TestBindsAgain(t *testing.T) {
+	w := newWorld(t, "f")
+	c := newCycle(t, w)
+	w.tablets[1].garbage = 1
+	w.splitAt = func(int) bool { // loses the bound once
+		if w.record.Step == wire.Collection_STEP_CONFIRM && !slices.Contains(w.sent, "3 confirm") {
+			w.tablets[1].bound = 0
+		}
+		return false
+	}
+	c.turn(t.Context())
+	want := "2 bound,3 bound,2 confirm,3 confirm"
+	if got := strings.Join(w.sent, ","); got != want || w.record.Step != wire.Collection_STEP_BIND {
+		t.Errorf("sent %s, want %s; the record reports %v", got, want, w.record)
+	}
+	if s := c.status.snapshot(); s.BlockedBy != errNoBound.Error() {
+		t.Errorf("blocked by %q", s.BlockedBy)
+	}
+	c.turn(t.Context())
+	if s := c.status.snapshot(); s.BlockedBy != "" || w.record.Step != wire.Collection_STEP_IDLE ||
+		w.record.Safepoint != w.record.Target {
+		t.Errorf("the record reports %v, status %v", w.record, s)
 	}
 }
 

@@ -63,10 +63,12 @@ func (c *cycle) steps(ctx context.Context) error {
 			rec, err = c.walk(ctx, rec, c.bind)
 		case wire.Collection_STEP_CONFIRM:
 			rec, err = c.walk(ctx, rec, c.confirm)
-			// No known fault makes a tablet lose its bound. Bind again rather than try to
-			// confirm forever.
+			// No known fault makes a tablet lose its bound. The next turn binds again: to do so at
+			// once might never end.
 			if errors.Is(err, errNoBound) {
-				_, err = c.enterStep(ctx, rec, wire.Collection_STEP_BIND, nil)
+				if _, failed := c.enterStep(ctx, rec, wire.Collection_STEP_BIND, nil); failed != nil {
+					err = failed
+				}
 			}
 		case wire.Collection_STEP_RAISE:
 			if rec, err = c.walk(ctx, rec, c.raise); err == nil {
