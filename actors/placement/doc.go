@@ -27,9 +27,10 @@
 //     of squares of how far nodes are from the mean in number, bytes and load beyond a
 //     slack, which must decrease by a minimum. So placement comes to rest if the cluster
 //     does.
-//  5. There is at most one step per tablet at a time, a learner in at most maxChanging
-//     tablets (during repairs, and if there are more nodes, in half as many as nodes), and
-//     at most maxIncoming new learners per node.
+//  5. There is at most one step per tablet at a time, and at most maxIncoming new learners per
+//     node. While maxChanging tablets (for repairs, if there are more nodes, half as many as nodes)
+//     have a learner, none is added to another tablet. A voter that is to go does not wait for
+//     that, but as a learner it counts.
 //
 // Package node starts it. Nothing is lost in a crash or when meta's leadership moves; at
 // most a tablet is balanced again sooner than it would have been.

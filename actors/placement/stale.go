@@ -38,6 +38,9 @@ func (p *planner) discardStale(g *target) bool {
 			return true
 		}
 	}
+	if len(g.learners) == 0 { // it does not wait for maxChanging: the voter may not vote anyway
+		p.plan.Changing++
+	}
 	p.change(g, pb.ReplicaChange_KIND_DEMOTE, drop, why)
 	return true
 }

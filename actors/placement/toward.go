@@ -94,6 +94,9 @@ func (p *planner) swapVoters(g *target, promote, demote []uint64) {
 			return
 		}
 	}
+	if len(g.learners) == 0 {
+		p.plan.Changing++
+	}
 	list := changes(pb.ReplicaChange_KIND_PROMOTE, ready)
 	list = append(list, changes(pb.ReplicaChange_KIND_DEMOTE, demote)...)
 	p.step(g.Tablet, Step{
