@@ -41,7 +41,7 @@ const (
 // as failed if it has no result.
 func (l *registeredObserver) largest(e *entry) int {
 	if l.alone == e || e.attempts > 0 || (e.known != nil && e.known.Attempts > 0) ||
-		(e.retries+1)%l.spec.MaxConflicts == 0 {
+		(e.conflicts+1)%l.spec.MaxConflicts == 0 {
 		return 1
 	}
 	size := max(l.spec.Batch, 1)
@@ -99,7 +99,7 @@ func (a *dispatcherActor) divide(e *entry, out outcome) {
 	case len(a.draining) > 0:
 		a.forget(e)
 	case transient(out.err):
-		e.retried(out.err)
+		e.retried(out)
 		a.delay(e, a.retryIn(e, out))
 	default:
 		a.enqueue(e)
@@ -120,6 +120,7 @@ func (a *dispatcherActor) retryIn(e *entry, out outcome) time.Duration {
 // disband queues the cells of a batch whose function does not return, each for a run of its own.
 // The function's transaction can no longer commit.
 func (a *dispatcherActor) disband(r *run) {
+	r.obs.stats.divided.Add(1)
 	for _, m := range append([]*run{r}, r.batchPeers...) {
 		if e, ok := a.runs[m]; ok {
 			delete(a.runs, m)

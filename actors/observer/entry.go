@@ -203,8 +203,9 @@ type entry struct {
 	// change must queue behind them.
 	backlog bool
 
-	retries  int // consecutive runs without a result, such as conflicts
-	unserved int // retries that were not conflicts
+	retries   int // consecutive runs without a result, such as conflicts
+	unserved  int // retries that were not conflicts
+	conflicts int // retries that count towards MaxConflicts
 	// trouble is the counter of the observer's stats that includes the cell; nil while retries
 	// are few.
 	trouble *atomic.Int64
@@ -236,10 +237,13 @@ func (e *entry) note(n *mvcc.Notify) {
 
 // retried counts a run to be repeated, and reports whether to log it: at contendedRetries, and
 // then whenever their number has doubled.
-func (e *entry) retried(cause error) (warn bool) {
+func (e *entry) retried(out outcome) (warn bool) {
 	e.retries++
-	if !conflicting(cause) {
+	if !conflicting(out.err) {
 		e.unserved++
+	}
+	if conflicting(out.err) || out.postponed {
+		e.conflicts++
 	}
 	if e.retries < contendedRetries {
 		return false
@@ -268,7 +272,7 @@ func (e *entry) countAs(trouble *atomic.Int64) {
 
 // settled resets the retries, because a run has had a result or the entry is dropped.
 func (e *entry) settled() {
-	e.retries, e.unserved, e.most = 0, 0, 0
+	e.retries, e.unserved, e.conflicts, e.most = 0, 0, 0, 0
 	e.countAs(nil)
 }
 

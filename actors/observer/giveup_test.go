@@ -131,6 +131,9 @@ func TestStuckBatch(t *testing.T) {
 	if one, other := <-alone, <-alone; one == other {
 		t.Errorf("%s ran twice", one)
 	}
+	if s := d.Stats()[0]; s.Divided != 1 {
+		t.Errorf("%d batches were split, want 1", s.Divided)
+	}
 }
 
 // TestPausedWhileRunning: a cell that runs while its observer is paused and resumed does not run

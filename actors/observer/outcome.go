@@ -124,7 +124,7 @@ func (r *run) classify(start mvcc.Timestamp, err error, own bool) outcome {
 	out := r.retry(err)
 	out.postponed = out.kind == unavailable && !own
 	uncounted := out.kind == interrupted || (own && out.kind == unavailable)
-	if n := r.retries + 1; n%r.obs.spec.MaxConflicts == 0 && !uncounted {
+	if n := r.conflicts + 1; n%r.obs.spec.MaxConflicts == 0 && !uncounted {
 		return r.failed(start, fmt.Errorf(
 			"observer: %d consecutive runs had no result, the last failed with: %w", n, err))
 	}

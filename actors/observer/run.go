@@ -30,24 +30,26 @@ type run struct {
 	known *mvcc.Notify // the notify entry that a scan found; nil for a hint
 	// attempts is the number of failed runs for this change that the dispatcher has counted.
 	attempts uint32
-	retries  int            // consecutive runs for it that neither committed nor counted as failed
-	reread   bool           // read the entry before the function: the change may be parked already
-	rest     time.Duration  // minimum age of the change; 0 for none
-	began    time.Time      // when the dispatcher started it
-	suspect  mvcc.Timestamp // changes up to this timestamp may have been run before
-	charged  recorded       // zero if no attempt was recorded before the run
-	client   Client
-	timeout  time.Duration // limit of each step around the user's function
-	grace    time.Duration
-	base     context.Context // canceled by Dispatcher.Stop; carries the database
-	phase    *atomic.Int32
-	tx       Txn            // nil before it has started
-	origin   mvcc.Timestamp // origin of the change, set by check
-	cause    mvcc.Timestamp // start timestamp of the transaction that wrote the change, set by check; 0: unknown
-	loops    *loops
-	effects  *effectsBook
-	traces   *tracing.Book
-	span     *tracing.Span // span of the user's function and the commit; nil: not traced
+	retries  int // consecutive runs for it that neither committed nor counted as failed
+	// conflicts is the number of those that count towards MaxConflicts.
+	conflicts int
+	reread    bool           // read the entry before the function: the change may be parked already
+	rest      time.Duration  // minimum age of the change; 0 for none
+	began     time.Time      // when the dispatcher started it
+	suspect   mvcc.Timestamp // changes up to this timestamp may have been run before
+	charged   recorded       // zero if no attempt was recorded before the run
+	client    Client
+	timeout   time.Duration // limit of each step around the user's function
+	grace     time.Duration
+	base      context.Context // canceled by Dispatcher.Stop; carries the database
+	phase     *atomic.Int32
+	tx        Txn            // nil before it has started
+	origin    mvcc.Timestamp // origin of the change, set by check
+	cause     mvcc.Timestamp // start timestamp of the transaction that wrote the change, set by check; 0: unknown
+	loops     *loops
+	effects   *effectsBook
+	traces    *tracing.Book
+	span      *tracing.Span // span of the user's function and the commit; nil: not traced
 	// overdue is called once if the function has not returned Grace after its deadline.
 	overdue func()
 	// decided notifies the dispatcher that the run's batch has committed and no longer needs its

@@ -158,9 +158,28 @@ func TestUnservedRunsAreNotCounted(t *testing.T) {
 		percolator.ErrUnavailable: unavailable, percolator.ErrConflict: failed,
 	} {
 		r, _ := lone(t, mvcc.Notify{TS: 40})
-		r.retries = r.obs.spec.MaxConflicts - 1
+		r.conflicts = r.obs.spec.MaxConflicts - 1
 		if out := r.classify(at, err, true); out.kind != want {
-			t.Errorf("%v for the %dth time: %v, want %v", err, r.retries+1, out.kind, want)
+			t.Errorf("%v for the %dth time: %v, want %v", err, r.conflicts+1, out.kind, want)
+		}
+	}
+	// However many there were, the first conflict after them is the first one.
+	r, _ := lone(t, mvcc.Notify{TS: 40})
+	e := &entry{obs: r.obs}
+	for range r.obs.spec.MaxConflicts - 1 {
+		e.retried(r.classify(at, percolator.ErrUnavailable, true))
+	}
+	if r.retries, r.conflicts = e.retries, e.conflicts; r.retries != r.obs.spec.MaxConflicts-1 {
+		t.Fatalf("%d retries", r.retries)
+	}
+	if out := r.classify(at, percolator.ErrConflict, true); out.kind != conflict {
+		t.Errorf("a conflict after %d unserved runs: %v", r.retries, out.kind)
+	}
+	for name, out := range map[string]outcome{
+		"conflict": r.classify(at, percolator.ErrConflict, true), "reported": r.classify(at, percolator.ErrUnavailable, false),
+	} {
+		if before := e.conflicts; e.retried(out) || e.conflicts != before+1 {
+			t.Errorf("%s: %d conflicts after %d", name, e.conflicts, before)
 		}
 	}
 }

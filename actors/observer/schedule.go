@@ -84,7 +84,7 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 func (a *dispatcherActor) begin(e *entry) *run {
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
-		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries,
+		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries, conflicts: e.conflicts,
 		began: time.Now(), rest: e.rest(), reread: !e.obs.spec.Weak && e.mayBeParked(),
 		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces, loops: a.loops, effects: a.effects,
 	}
@@ -148,7 +148,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	case committed, clean:
 		a.ran(e, out)
 	case conflict, unavailable:
-		if e.retried(out.err) {
+		if e.retried(out) {
 			level := slog.LevelWarn
 			if out.postponed { // MaxConflicts of these count as a failed run, which is logged
 				level = slog.LevelDebug

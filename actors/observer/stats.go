@@ -48,7 +48,7 @@ type Stats struct {
 	Latency metrics.Histogram
 	Took    metrics.Histogram // durations of runs, from the call of the function to their end
 	Sizes   metrics.Histogram // changes per call of the function
-	Divided uint64            // batches that were split in halves
+	Divided uint64            // batches that were split, in halves or, if abandoned, in single runs
 
 	Refused uint64  // runs repeated because an external service refused them
 	Outside Outside // the wait for an external service

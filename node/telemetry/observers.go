@@ -59,7 +59,7 @@ var runTable = table[observer.Stats]{
 		"Changes per call of the observer's function; 1 unless it accepts batches.",
 		func(s observer.Stats) metrics.Histogram { return s.Sizes }, "observer"),
 	counter("observer_batch_splits_total",
-		"Batches that failed and were run again in halves.",
+		"Batches that failed and were run again in smaller ones.",
 		func(s observer.Stats) uint64 { return s.Divided }, "observer"),
 }
 
