@@ -265,8 +265,11 @@ func (d *dataReader) nextBlock() error {
 		return d.end()
 	}
 	raw, err := d.unzip.DecodeAll(d.in, d.raw[:0])
-	if err != nil || len(raw) != int(size) {
+	switch {
+	case err != nil:
 		return d.damaged("a block can't be decompressed: %v", err)
+	case len(raw) != int(size):
+		return d.damaged("a block has %d bytes decompressed, not %d as its header says", len(raw), size)
 	}
 	d.raw, d.block = raw, raw
 	return nil

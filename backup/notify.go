@@ -56,7 +56,9 @@ func (w *recordWriter) notifyTable(ctx context.Context, table uint32) (notified 
 			return nil
 		}
 		err := w.persist(ctx, func() (bool, error) { return false, w.client.Replay(ctx, 0, dirty) })
-		notified += int64(len(dirty))
+		if err == nil {
+			notified += int64(len(dirty))
+		}
 		dirty = dirty[:0]
 		return err
 	}

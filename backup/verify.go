@@ -25,8 +25,7 @@ type VerifyOptions struct {
 type Verified struct {
 	Backups    []*Manifest // verified backups, the oldest first
 	Unfinished []string    // folders without a manifest: interrupted or running backups
-	// Faults wrap ErrDamaged or ErrNotFound, except for failures to read an ancestor's manifest.
-	Faults []error
+	Faults     []error     // each wraps ErrDamaged or ErrNotFound
 }
 
 // Verify reads complete backups and compares every byte with its checksum. Faults are in the result;
@@ -45,7 +44,9 @@ func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error
 		case b.Manifest == nil:
 			v.found.Unfinished = append(v.found.Unfinished, b.Name)
 		default:
-			v.chain(ctx, b.Manifest)
+			if err := v.chain(ctx, b.Manifest); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if o.Name != "" && len(v.found.Backups)+len(v.found.Faults) == 0 {
@@ -75,18 +76,23 @@ func (v *verifyRun) fault(err error) {
 	v.found.Faults = append(v.found.Faults, err)
 }
 
-// chain adds the backup and its ancestors to those to be verified.
-func (v *verifyRun) chain(ctx context.Context, m *Manifest) {
+// chain adds the backup and its ancestors to those to be verified. It returns the error of reading
+// an ancestor's manifest, unless that is missing or damaged, which is a fault.
+func (v *verifyRun) chain(ctx context.Context, m *Manifest) error {
 	needed, err := v.from.chain(ctx, m)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound):
 		v.fault(err)
 		needed = []*Manifest{m}
+	case err != nil:
+		return err
 	}
 	for _, m := range needed {
 		if !slices.ContainsFunc(v.found.Backups, func(o *Manifest) bool { return o.Name == m.Name }) {
 			v.found.Backups = append(v.found.Backups, m)
 		}
 	}
+	return nil
 }
 
 // files verifies all data files.
