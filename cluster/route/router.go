@@ -137,18 +137,22 @@ func (r *Router) LedHere() []*pb.TabletDescriptor {
 }
 
 // change applies fn to the route of a tablet. A route that has become empty is removed; a
-// new one is dropped when the map is full.
-func (r *Router) change(id uint64, fn func(*route)) {
+// new one is dropped when the map is full, and kept is then false.
+func (r *Router) change(id uint64, fn func(*route)) (kept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.changes.Add(1)
 	at, known := r.routes[id]
 	fn(&at)
-	if at == (route{}) {
+	switch {
+	case at == (route{}):
 		delete(r.routes, id)
-	} else if known || len(r.routes) < maxRoutes {
+	case known || len(r.routes) < maxRoutes:
 		r.routes[id] = at
+	default:
+		return false
 	}
+	return true
 }
 
 func (r *Router) route(id uint64) route {
@@ -177,7 +181,7 @@ func (r *Router) Held() []uint64 {
 func (r *Router) Descriptor(id uint64) *pb.TabletDescriptor { return r.route(id).descriptor }
 
 // Update stores a tablet's descriptor unless one with a higher or equal epoch is known.
-// It reports whether the map has changed.
+// It reports whether the map has changed; a full map drops a new tablet.
 func (r *Router) Update(d *pb.TabletDescriptor) bool {
 	if d == nil {
 		return false
@@ -186,13 +190,13 @@ func (r *Router) Update(d *pb.TabletDescriptor) bool {
 		return false
 	}
 	news := false
-	r.change(d.TabletId, func(at *route) {
+	kept := r.change(d.TabletId, func(at *route) {
 		if news = at.descriptor == nil || at.descriptor.Epoch < d.Epoch; news {
 			at.descriptor = d
 			r.sorted = nil
 		}
 	})
-	return news
+	return news && kept
 }
 
 // All returns the descriptors in range order. The slice is the caller's; the descriptors
@@ -229,6 +233,7 @@ func (r *Router) inOrder() []*pb.TabletDescriptor {
 // forgetLocked removes the descriptor of a tablet whose rows another has, and records where it
 // started.
 func (r *Router) forgetLocked(d *pb.TabletDescriptor) {
+	defer r.changes.Add(1)
 	at := r.routes[d.TabletId]
 	at.descriptor = nil
 	if r.routes[d.TabletId] = at; at == (route{}) {

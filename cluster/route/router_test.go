@@ -51,3 +51,18 @@ func TestLateRefusal(t *testing.T) {
 		t.Error("the map's version has not changed")
 	}
 }
+
+// TestForgottenDescriptorChangesTheVersion: the version changes when the map drops the descriptor of a
+// merged tablet, which a query does.
+func TestForgottenDescriptorChangesTheVersion(t *testing.T) {
+	router := NewRouter()
+	router.Update(&pb.TabletDescriptor{TabletId: 2, Epoch: 1, StartTable: 16, StartRow: []byte("m"), EndUnbounded: true})
+	router.Update(&pb.TabletDescriptor{TabletId: 1, Epoch: 2, StartTable: 16, EndUnbounded: true})
+	before := router.Version()
+	if all := router.All(); len(all) != 1 || router.Descriptor(2) != nil {
+		t.Fatalf("%v", all)
+	}
+	if router.Version() == before {
+		t.Error("the version has not changed")
+	}
+}
