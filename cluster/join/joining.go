@@ -44,14 +44,15 @@ func (d *Membership) Enter(ctx context.Context) error {
 		done, err := d.round(ctx)
 		// This node's previous process may have been killed a moment ago and still count as alive.
 		// Only if the error lasts does another process have this identity.
-		if errors.Is(err, cluster.ErrDuplicateNode) {
-			if suspect.IsZero() {
-				suspect = time.Now()
-			}
-			if time.Since(suspect) < duplicatePause {
-				d.say("waiting: the identity appears to be in use", "error", err)
-				done, err = false, nil
-			}
+		switch {
+		case !errors.Is(err, cluster.ErrDuplicateNode):
+			suspect = time.Time{}
+		case suspect.IsZero():
+			suspect = time.Now()
+			fallthrough
+		case time.Since(suspect) < duplicatePause:
+			d.say("waiting: the identity appears to be in use", "error", err)
+			done, err = false, nil
 		}
 		if done || err != nil {
 			return err

@@ -211,6 +211,30 @@ func TestWaitingEndsAtOnce(t *testing.T) {
 	})
 }
 
+// TestDuplicateThatStopped: a fresh node that was refused as a duplicate, then for another reason, is
+// not refused for good when the first error returns.
+func TestDuplicateThatStopped(t *testing.T) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
+		s.build("a", 1).start()
+		duplicate := fmt.Errorf("%w: try", cluster.ErrDuplicateNode)
+		s.say(duplicate)
+		b := s.build("b", 1, "a")
+		b.start()
+		<-time.After(duplicatePause - 5*time.Second)
+		s.say(errors.New("meta has no leader"))
+		<-time.After(time.Minute)
+		s.say(duplicate)
+		select {
+		case err := <-b.entered:
+			t.Fatalf("%v", err)
+		case <-time.After(duplicatePause - 5*time.Second):
+		}
+		if err := <-b.entered; !errors.Is(err, cluster.ErrDuplicateNode) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestComeBack: a member starts also when no other node answers, registers when one does, and logs
 // why it could not.
 func TestComeBack(t *testing.T) {
