@@ -7,9 +7,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Middleware wraps the functions of observers: it is called for each observer, possibly more than
-// once, with the function to wrap, and returns the function to run instead. A run of an
-// ObserverFunc is a batch of one change. o has the observer's options; its functions are not set.
+// Middleware wraps the functions of observers: it is called once for each observer of a registry,
+// with the function to wrap, and returns the function to run instead. A run of an ObserverFunc is a
+// batch of one change. o has the observer's options; its functions are not set.
 //
 // A middleware that does not call next acknowledges the changes without having processed them,
 // unless it returns an error. It must return an error of next, in particular a *PartialError, as
@@ -24,11 +24,11 @@ func (r *Registry) Use(m Middleware) {
 		r.errs = append(r.errs, txn.Errorf("%w: middleware is nil", ErrInvalid))
 		return
 	}
-	r.middleware = append(r.middleware, m)
+	r.middleware, r.wrapped = append(r.middleware, m), nil
 }
 
-// wrapped returns the observer with the registry's middleware around its function.
-func (r *Registry) wrapped(o ObserverSpec) ObserverSpec {
+// wrap returns the observer with the registry's middleware around its function.
+func (r *Registry) wrap(o ObserverSpec) ObserverSpec {
 	if len(r.middleware) == 0 {
 		return o
 	}

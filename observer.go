@@ -112,7 +112,8 @@ type ObserverSpec struct {
 // opens. It is not safe for concurrent use.
 type Registry struct {
 	observers  []ObserverSpec
-	middleware []Middleware // outermost first
+	wrapped    []ObserverSpec // the first observers, with the middleware around their functions
+	middleware []Middleware   // outermost first
 	tables     []TableSpec
 	names      map[string]bool
 	columns    map[Column]ObserverSpec // the first observer of each
@@ -263,11 +264,10 @@ func (r *Registry) check(o ObserverSpec) {
 // Observers returns the valid observers in the order of their registration, with the registry's
 // middleware around their functions. The slice belongs to the caller.
 func (r *Registry) Observers() []ObserverSpec {
-	out := make([]ObserverSpec, len(r.observers))
-	for i, o := range r.observers {
-		out[i] = r.wrapped(o)
+	for _, o := range r.observers[len(r.wrapped):] {
+		r.wrapped = append(r.wrapped, r.wrap(o))
 	}
-	return out
+	return slices.Clone(r.wrapped)
 }
 
 // Tables returns the valid tables of Table in the order of their registration. The slice

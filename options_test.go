@@ -83,8 +83,10 @@ func TestStartTS(t *testing.T) {
 // and functions for one change as batches of one.
 func TestMiddleware(t *testing.T) {
 	var calls []string
+	wrapped := 0
 	log := func(name string) percolator.Middleware {
 		return func(o percolator.ObserverSpec, next percolator.BatchFunc) percolator.BatchFunc {
+			wrapped++
 			return func(ctx context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
 				calls = append(calls, fmt.Sprint(name, " ", o.Name, " ", len(changes)))
 				return next(ctx, tx, changes)
@@ -117,6 +119,10 @@ func TestMiddleware(t *testing.T) {
 	want := []string{"outer one 1", "inner one 1", "one", "outer many 3", "inner many 3", "many"}
 	if !slices.Equal(calls, want) || observers[0].BatchFunc != nil || observers[1].Func != nil {
 		t.Errorf("calls %q, want %q", calls, want)
+	}
+	// A middleware may register a metric of each observer, which it can do only once.
+	if r.Observers(); wrapped != 4 {
+		t.Errorf("two middlewares wrapped functions of two observers %d times, want 4", wrapped)
 	}
 	r.Use(nil)
 	if err := r.Err(); !errors.Is(err, percolator.ErrInvalid) {
