@@ -145,6 +145,9 @@ func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Batch.Client != (config.BatchConfig{}) {
+		cfg.Logger.Warn("Batch.Client (--batch-client-...) has no effect: set Batch.Tablet, or the Batch of clients that Dial")
+	}
 	// Observers are declared before anything is opened: an invalid declaration must not leave a
 	// directory or a bound port behind.
 	registry := percolator.NewRegistry()

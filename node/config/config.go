@@ -246,8 +246,9 @@ type Batch struct {
 	Oracle BatchConfig // requests for timestamps
 	Log    BatchConfig // appends and applies of all tablets of the node
 	Lockd  BatchConfig // advisory row locks
-	// Client has no effect: a node's own client sends each operation straight to an actor's
-	// mailbox, which batches it, and clients that Dial use percolator.ClientConfig.Batch.
+	// Client has no effect, which Open logs if it is set: a node's own client sends each operation
+	// straight to an actor's mailbox, which batches it, and clients that Dial use
+	// percolator.ClientConfig.Batch.
 	Client BatchConfig
 }
 

@@ -434,6 +434,9 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 		flags.IntVar(&b.cfg.QueueLimit, prefix+"queue-limit", 0,
 			"most unanswered messages; 0: default")
 	}
+	flags.VisitAll(func(f *pflag.Flag) { // without effect, which node.Open logs
+		f.Hidden = f.Hidden || strings.HasPrefix(f.Name, "batch-client-")
+	})
 }
 
 // logger builds the node's logger on standard error.
