@@ -86,9 +86,6 @@ func (w *worker) serve(ctx context.Context) error {
 					"error", e.err)
 			}
 			tries[e.addr].again(&e)
-			if e.served {
-				continue
-			}
 		case <-look.C:
 			known = w.look(ctx, known)
 		case <-ctx.Done():
