@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"io"
 	"net/http"
 	"os"
@@ -30,6 +31,9 @@ import (
 // secret is part of the name of a table with grants, of its rows, values and columns, and of its
 // observer's name.
 const secret = "SECRET"
+
+// openKey is a key at which a tablet of a table without grants begins.
+const openKey = "ann@example.com"
 
 // vault is a node with certificates, also over HTTP, that has a table with grants.
 type vault struct {
@@ -72,6 +76,9 @@ func newVault(t *testing.T) *vault {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := db.CreateTable(t.Context(), percolator.TableSpec{Name: "open", SplitKeys: []string{openKey}}); err != nil {
+		t.Fatal(err)
 	}
 	conflict(t, db, secret+"hot", cell)
 	c, err := rpc.Dial(t.Context(), []string{v.node.Addr()},
@@ -259,11 +266,19 @@ func TestHiddenEverywhere(t *testing.T) {
 				at := strings.Index(body, secret)
 				t.Errorf("HIDDEN-SHOWN: %s sees at %s: …%s…", who.name, ask, body[max(0, at-200):min(len(body), at+50)])
 			}
+			loggedIn := who.role != "" || who.token != "" && who.name != "a wrong token"
+			shown := strings.Contains(body, openKey) || strings.Contains(body, base64.StdEncoding.EncodeToString([]byte(openKey)))
+			if shown && !loggedIn {
+				t.Errorf("KEYS-SHOWN: %s sees a key at %s", who.name, ask)
+			}
 			// Otherwise the test would prove nothing.
 			switch path {
 			case "/api/v1/status", "/api/v1/cluster", "/api/v1/cluster/stream", "/api/v1/tablets":
 				if who.sees && !strings.Contains(body, secret) {
 					t.Errorf("%s does not see at %s what it may", who.name, ask)
+				}
+				if !shown && loggedIn && path != "/api/v1/cluster/stream" {
+					t.Errorf("%s does not see the keys at %s", who.name, ask)
 				}
 			}
 		}

@@ -18,8 +18,8 @@
 //     rebinding.
 //  5. The cluster is polled only while there are listeners, once for all of them. Its data reaches
 //     documents as text, never as markup (console/dom.js); documents load nothing from other hosts.
-//  6. HTTP hides what grants hide from the user's gRPC calls (view.go). Rows and values require a
-//     login unless Options.MayRead permits them. While Options.Closed holds, everything but health,
+//  6. HTTP hides what the user's View hides (view.go), such as what grants hide from the user's gRPC
+//     calls. Rows and values require a login unless Options.MayRead permits them. While Options.Closed holds, everything but health,
 //     the console's static files and the login itself requires a login, and open streams of other
 //     users end. Questions are bounded in number and time; their answers are bounded by the node.
 //

@@ -84,7 +84,10 @@ func answer(w http.ResponseWriter, req *http.Request, ask func(context.Context, 
 	if err == nil {
 		body, err = json.Marshal(found)
 	}
+	var refusal *Refusal
 	switch {
+	case errors.As(err, &refusal):
+		refuse(w, refusal)
 	case errors.Is(err, ErrQuestion):
 		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, err.Error()})
 	case err != nil:

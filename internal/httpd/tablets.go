@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -136,6 +137,7 @@ type tabletsAnswer struct {
 	Page        int          `json:"page"` // maximum number of tablets in one answer
 	LargestLoad uint64       `json:"largest_load"`
 	LargestSize uint64       `json:"largest_size"`
+	KeysHidden  bool         `json:"keys_hidden"` // rows are numbers in place of keys
 	List        []tabletJSON `json:"list"`
 }
 
@@ -155,12 +157,12 @@ func (w *clusterWatch) answerTablets(ctx context.Context, form url.Values, v Vie
 	}
 	news = w.seen(news, v)
 	list, totals := tabletsOf(news.status)
-	out := tabletsAnswer{tabletTotals: totals, Skipped: skip, Page: tabletPage, List: []tabletJSON{}}
+	out := tabletsAnswer{tabletTotals: totals, Skipped: skip, Page: tabletPage, KeysHidden: v.HidesKeys(0), List: []tabletJSON{}}
 	for _, t := range list {
 		out.LargestLoad = max(out.LargestLoad, t.GetLoad())
 		out.LargestSize = max(out.LargestSize, t.GetSizeBytes())
 	}
-	holds, err := finder(form.Get("find"), news.tables)
+	holds, err := finder(form.Get("find"), news.tables, v)
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +200,8 @@ func (t tablet) json() tabletJSON {
 }
 
 // finder returns the filter for a search text: empty for all tablets, an id, a table, or TABLE/ROW.
-// Dropped tables are not found.
-func finder(text string, tables []*pb.Table) (func(*pb.TabletDescriptor) bool, error) {
+// Dropped tables are not found. A row is refused if its table's keys are hidden.
+func finder(text string, tables []*pb.Table, v View) (func(*pb.TabletDescriptor) bool, error) {
 	if text == "" {
 		return func(*pb.TabletDescriptor) bool { return true }, nil
 	}
@@ -221,6 +223,9 @@ func finder(text string, tables []*pb.Table) (func(*pb.TabletDescriptor) bool, e
 	}
 	span := mvcc.Span{Table: mvcc.TableID(found.GetId())}
 	if row, ok := strings.CutPrefix(text[len(found.GetName()):], "/"); ok {
+		if v.HidesKeys(found.GetId()) { // a search by bisection would find the keys
+			return nil, &Refusal{http.StatusUnauthorized, CodeLogin, "log in to find the tablet of a row"}
+		}
 		row, err := Bytes(row)
 		if err != nil {
 			return nil, err

@@ -17,8 +17,8 @@ import (
 type View interface {
 	// Key returns a key that is equal for views that hide the same; empty means nothing is hidden.
 	Key() string
-	// Hides reports whether the table is hidden.
-	Hides(table uint32) bool
+	// HidesKeys reports whether the row keys of the table are hidden.
+	HidesKeys(table uint32) bool
 	// Narrow returns a copy of the message without hidden parts; nil if nothing is left.
 	Narrow(m proto.Message) proto.Message
 }
@@ -27,7 +27,7 @@ type View interface {
 type everything struct{}
 
 func (everything) Key() string                          { return "" }
-func (everything) Hides(uint32) bool                    { return false }
+func (everything) HidesKeys(uint32) bool                { return false }
 func (everything) Narrow(m proto.Message) proto.Message { return m }
 
 // viewOf returns the view of the request's user. It looks a token up only if something is hidden

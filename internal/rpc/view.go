@@ -38,8 +38,8 @@ func (v View) Key() string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(v.filter)))
 }
 
-// Hides reports whether the table is hidden.
-func (v View) Hides(table uint32) bool { return v.filter.has(mvcc.TableID(table)) }
+// HidesKeys reports whether the table, and so its row keys, is hidden.
+func (v View) HidesKeys(table uint32) bool { return v.filter.has(mvcc.TableID(table)) }
 
 // Narrow returns the answer without hidden parts, or nil if nothing is left. It does not change m,
 // and returns m itself if m cannot hold hidden parts.

@@ -84,12 +84,17 @@ func (c *Console) Closed(req *http.Request) bool {
 }
 
 // View returns the view of a user: it hides what calls with the same certificate or token would
-// hide. Without certificates users are indistinguishable and grants have no effect.
+// hide, and all row keys from a user who has not logged in. Without certificates users are
+// indistinguishable: nothing is hidden.
 func (c *Console) View(who httpd.User) httpd.View {
 	if c.cfg.Files == nil {
 		return rpc.View{}
 	}
-	return c.guard().View(rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How})
+	v := c.guard().View(rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How})
+	if who == (httpd.User{}) {
+		return keyless{v}
+	}
+	return v
 }
 
 // guard returns the guard that authorizes the console's calls.

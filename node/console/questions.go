@@ -262,8 +262,7 @@ func marshalled[M proto.Message](messages []M) ([]json.RawMessage, error) {
 
 // heat returns the cluster's heat map, of one table or all: a column for each minute, a line for
 // each range of keys, and in each cell the number of operations. A tablet whose leader has moved is
-// counted by both nodes, each for its time. The keys of ranges are omitted for tables hidden from
-// the user.
+// counted by both nodes, each for its time. Keys that are hidden from the user are numbered.
 func (c *Console) heat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
 	return c.asked(func(ctx context.Context, form url.Values) (any, error) {
 		return c.readHeat(ctx, form, v)
@@ -284,17 +283,18 @@ func (c *Console) readHeat(ctx context.Context, form url.Values, v httpd.View) (
 	grid := recent.NewGrid(all, uint32(table))
 	for i := range grid.Ranges {
 		r := &grid.Ranges[i]
-		if v.Hides(r.FromTable) {
-			r.FromRow = ""
+		if r.FromRow != "" && v.HidesKeys(r.FromTable) {
+			r.FromRow = pbjson.Bytes(keyNumber(i, len(grid.Ranges)+1))
 		}
-		if v.Hides(r.ToTable) {
-			r.ToRow = ""
+		if r.ToRow != "" && v.HidesKeys(r.ToTable) {
+			r.ToRow = pbjson.Bytes(keyNumber(i+1, len(grid.Ranges)+1))
 		}
 	}
 	return struct {
 		*recent.Grid
-		Silent []string `json:"silent"`
-	}{grid, silent}, nil
+		Silent     []string `json:"silent"`
+		KeysHidden bool     `json:"keys_hidden"` // of all tables
+	}{grid, silent, v.HidesKeys(0)}, nil
 }
 
 // mailboxes returns the mailboxes of each node: batching is configured per node, and a mean over

@@ -4,7 +4,7 @@ import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
 import {bytes, count, moment, plural} from "./format.js";
 import {command} from "./session.js";
-import {position} from "./tablets.js";
+import {hiddenKeys, position} from "./tablets.js";
 
 // hottest is the number of listed ranges.
 const hottest = 20;
@@ -76,6 +76,7 @@ export async function heat(known, question) {
       link(address("heat", {...parameters, table: n}), n, n === name)])),
     element("p", {}, "Showing ", Object.entries(measures).map(([key, m], i) => [i > 0 ? " · " : "",
       link(address("heat", {...parameters, of: key}), m.title, m === measure)])),
+    hiddenKeys(found),
     found.silent.map((why) => element("p", {class: "warning"}, `Not on the map: ${why}`)),
     element("figure", {class: "map"},
       element("p", {class: "scale"}, element("span", {}, "1 h ago"),

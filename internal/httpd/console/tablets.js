@@ -17,6 +17,10 @@ export function position(tables, table, row) {
   return text === "" ? name : `${name}/${text}`;
 }
 
+// hiddenKeys returns a note if the answer has numbers in place of keys.
+export const hiddenKeys = (found) => found.keys_hidden && element("p", {class: "quiet"},
+  "Keys are shown after a login; until then #N stands for a key, in their order.");
+
 // ends returns a tablet's lower and upper bound.
 function ends(tables, t) {
   return [position(tables, t.start_table, t.start_row),
@@ -69,6 +73,7 @@ export async function tablets({status, tables}, question) {
   }
   return [
     ...head(found.tablets),
+    hiddenKeys(found),
     element("p", {}, "Sorted ", Object.entries(orders).map(([by, title], i) => [i > 0 ? " · " : "",
       element("a", {href: address("tablets", {by, find: question.get("find")}),
         "data-key": `by ${by}`, "aria-current": by === order ? "true" : null,
