@@ -46,14 +46,14 @@ func (g *Group) Transferring() bool { return g.transferTicks > 0 }
 // the new one, so that there is always a leader. It reports whether a transfer is under way. After
 // maxHandovers attempts, or without a voter that could lead, this replica leaves it itself.
 func (g *Group) handOverFirst(c *Change) bool {
-	if !Replica(g.descriptor, g.cfg.Replica).GetOutgoing() || c.handovers >= maxHandovers {
+	if !Replica(g.descriptor, g.cfg.Replica).GetOutgoing() {
 		return false
 	}
 	if g.Transferring() {
 		return true
 	}
 	target := g.TransferTarget(0)
-	if target == 0 {
+	if target == 0 || c.handovers >= maxHandovers {
 		return false
 	}
 	c.handovers++
