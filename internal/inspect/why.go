@@ -143,11 +143,11 @@ const (
 	OnIntent = "intent"
 )
 
-// Fates of a transaction according to its primary's cell.
+// Fates of a transaction.
 const (
 	FateAlive = "alive"
-	// FateExpired means that the next transaction that encounters a lock of this one rolls it back
-	// or, after an asynchronous commit, decides it by all of its locks.
+	// FateExpired means that the next transaction that encounters a lock of this one rolls it back, or
+	// decides it if it is an asynchronous commit of which this client may not query all cells.
 	FateExpired    = "expired"
 	FateCommitted  = "committed"
 	FateRolledBack = "rolled_back"
@@ -296,9 +296,8 @@ func (w *Why) read(ctx context.Context, client *txn.Client, entries []*pb.Histor
 	return nil
 }
 
-// fate reads the state of a transaction from its primary's row alone: an asynchronous commit that
-// its client has not finished counts as alive or expired. It decides nothing; a status check would
-// roll an expired transaction back.
+// fate reads the state of a transaction from its primary's row, and that of an asynchronous commit
+// from all of its cells. It decides nothing; a status check would roll an expired transaction back.
 func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary *pb.Cell,
 	expiry uint64) error {
 	o.Primary, o.primary = NewCell(primary, w.names), primary
@@ -310,6 +309,7 @@ func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary
 	// If nothing is found, the primary's prewrite may still arrive until this lock
 	// expires.
 	o.Until = expiry
+	var lock *pb.Lock // the primary's
 	for _, e := range entries {
 		if !SameCell(e.Cell, primary) {
 			continue
@@ -322,7 +322,20 @@ func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary
 			o.State, o.Until = FateRolledBack, 0
 			return nil
 		case group == mvcc.GroupLock && e.GetLock().GetStartTs() == o.StartTS:
-			o.Until = e.Lock.Expiry
+			o.Until, lock = e.Lock.Expiry, e.Lock
+		}
+	}
+	if lock.GetMinCommitTs() != 0 {
+		committed, rolledBack, err := client.AskAsync(ctx, wire.LockInfo(&pb.LockInfo{Cell: primary, Lock: lock}))
+		switch {
+		case err != nil:
+			return err
+		case committed != 0:
+			o.State, o.CommitTS, o.Until = FateCommitted, uint64(committed), 0
+			return nil
+		case rolledBack:
+			o.State, o.Until = FateRolledBack, 0
+			return nil
 		}
 	}
 	// Expiry is judged by the oracle's time, as by a reader that meets the lock

@@ -15,10 +15,16 @@ import "fmt"
 //   - StatusLive: all of the cells have locks of an asynchronous commit, of which MinCommitTS is the
 //     greatest: the other cells decide. No effects.
 //   - StatusRolledBack, of a request that asks: a cell has a rollback record, or a lock of another
-//     kind of commit. Otherwise StatusNotFound: a cell has neither lock nor record.
+//     kind of commit. Otherwise StatusNotFound: a cell has neither lock nor record. No effects.
+//
+// A request that asks is for the cells of an asynchronous commit: it finds a lock of two phases,
+// whose primary decides, rolled back. Without cells it is ErrInvalid.
 func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
+	}
+	if r.Ask && len(r.Cells) == 0 {
+		return Result{}, nil, fmt.Errorf("%w: a rollback that asks, but names no cell", ErrInvalid)
 	}
 	e := effects{list: make([]Mutation, 0, 2*(len(r.Cells)+len(r.Intents)))}
 	var least Timestamp // the greatest MinCommitTS

@@ -39,7 +39,8 @@ func (c Cell) address() int { return addressWeight + len(c.Row) + len(c.Column) 
 func (c Cell) valueWeight(n int) int { return n + c.effects(n/weightChunk) }
 
 // PrewriteWeight returns the weight of prewriting a value of n bytes: the lock, and the value
-// apart from it if it is long. It does not count the secondaries of an asynchronous commit.
+// apart from it if it is long. It does not count the secondaries of an asynchronous commit, which fit
+// into what a client leaves free in a message.
 func (c Cell) PrewriteWeight(n int, primary Cell) int {
 	return c.effects(2) + primary.address() + c.valueWeight(n)
 }

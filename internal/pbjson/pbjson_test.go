@@ -31,7 +31,7 @@ func TestMarshalListsAndOneofs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"commit":{"cells":[{"class":0,"column":"","row":"r","table":16}],"clear":false,"commit_ts":0,"decides":false,"intents":[],"start_ts":0},` +
+	want := `{"commit":{"cells":[{"class":0,"column":"","row":"r","table":16}],"clear":false,"commit_ts":0,"decided":false,"decides":false,"intents":[],"start_ts":0},` +
 		`"deadline_ms":0,"epoch":0,"max_answer_bytes":0,"tablet_id":2,"trace":""}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -35,8 +35,8 @@ type ServerStats struct {
 	Unread      uint64 // connections closed because their client did not read its answers
 	Displaced   uint64 // connections without a call closed to make room for others
 	RateRefused uint64 // operations refused by a rate limit; not in Errors
-	// Committed counts the clients' committed transactions: one-phase commits, and commits that
-	// decide a transaction of two phases. It excludes asynchronous commits, those of clients of
+	// Committed counts the clients' committed transactions, by the commits of their primaries. It
+	// excludes those that others have committed because their client did not, those of clients of
 	// releases before 0.1.0, and transactions of weak notifications alone.
 	Committed uint64
 }
@@ -51,7 +51,8 @@ func (c *serverCounters) performed(req *pb.TabletRequest, began time.Time,
 	}
 	took.(*metrics.Durations).Since(began)
 	if resp.GetError() == nil {
-		if (req.GetOnePhase() != nil || req.GetCommit().GetDecides()) &&
+		commit := req.GetCommit()
+		if (req.GetOnePhase() != nil || commit.GetDecides() || commit.GetDecided()) &&
 			resp.GetMutation().GetStatus() == pb.Status_STATUS_OK {
 			c.committed.Add(1)
 		}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 func TestClientsAreCounted(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	transport := s.transport(BatchConfig{})
-	c := txn.NewClient(transport, txn.Config{})
+	var async atomic.Bool
+	c := txn.NewClient(transport, txn.Config{AsyncCommits: async.Load})
 	s.set(c, []byte("x"), "a")
 	s.set(c, []byte("x"), "a", "h")
 	forbidden := &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{}}}
@@ -41,6 +43,9 @@ func TestClientsAreCounted(t *testing.T) {
 	if got.Committed != 2 { // one of one phase and one of two
 		t.Errorf("%d transactions of clients were counted, not 2", got.Committed)
 	}
+	async.Store(true)
+	s.set(c, []byte("y"), "a", "h")
+	until(func() bool { return s.server.Stats().Committed == 3 }, "an asynchronous commit is not counted")
 	for _, name := range []string{"one_phase", "prewrite", "split"} {
 		if got.Operations[name].Count() == 0 {
 			t.Errorf("no %s was counted", name)

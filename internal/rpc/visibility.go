@@ -108,7 +108,8 @@ func (g *Guard) refuseObserver(ctx context.Context, who Caller, name, what strin
 	return nil, nil
 }
 
-// narrow returns the answer without hidden parts, or an error if nothing may be returned.
+// narrow returns the answer to req without hidden parts, or an error if nothing may be returned.
+// Only a LocateRequest matters; without it, a LocateResponse lacks hidden tables altogether.
 func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	m, ok := resp.(proto.Message)
 	if len(h) == 0 || !ok || m == nil {
@@ -137,11 +138,10 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 			r.Run.Read, r.Run.Wrote = slices.DeleteFunc(r.Run.Read, hidden), slices.DeleteFunc(r.Run.Wrote, hidden)
 		}
 	case *pb.LocateResponse:
-		if asked, ok := req.(*pb.LocateRequest); ok {
-			r.Tablets = h.located(wire.Position{
-				Table: mvcc.TableID(asked.Table), Row: wire.String(asked.Row),
-			}, r.Tablets)
-		}
+		asked, _ := req.(*pb.LocateRequest) // nil: for no row
+		r.Tablets = h.located(wire.Position{
+			Table: mvcc.TableID(asked.GetTable()), Row: wire.String(asked.GetRow()),
+		}, r.Tablets)
 	case *pb.Catalogue:
 		r.Observers = slices.DeleteFunc(r.Observers, func(o *pb.ObserverInfo) bool {
 			return h.has(mvcc.TableID(o.Table))

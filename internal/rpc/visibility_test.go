@@ -227,6 +227,11 @@ func TestGrantsHideRanges(t *testing.T) {
 			t.Errorf("GRANT-TOLD: %q is in %v", row, page[0])
 		}
 	}
+	// A View does not know the row that was asked for.
+	all := View{h}.Narrow(&pb.LocateResponse{Tablets: tablets})
+	if text := prototext.Format(all); strings.Contains(text, "SECRET") || strings.Count(text, "tablet_id") != 4 {
+		t.Errorf("GRANT-TOLD: %s", text)
+	}
 	for _, resp := range []*pb.TabletResponse{
 		{Error: &pb.Error{Code: pb.Error_CODE_WRONG_TABLET, Descriptors: tablets}},
 		{Result: &pb.TabletResponse_Status{Status: &pb.StatusResponse{

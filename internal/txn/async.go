@@ -237,6 +237,28 @@ func (r *resolver) askCells(ctx context.Context, primary mvcc.LockInfo, expired 
 	return out.commitTS, out.open && out.commitTS == 0 && !out.rolledBack, nil
 }
 
+// AskAsync returns the outcome of a transaction whose primary had the lock of an asynchronous
+// commit, and changes nothing, unlike ResolveLock: that ends an expired transaction. Both results
+// are zero while it is undecided, and if this client may not query all of its cells.
+func (r *resolver) AskAsync(ctx context.Context, primary mvcc.LockInfo) (commitTS mvcc.Timestamp,
+	rolledBack bool, err error) {
+	// At time 0 no lock has expired, so the check ends nothing.
+	check := &pb.CheckTxnStatusRequest{
+		Primary: wire.CellPB(primary.Cell), StartTs: uint64(primary.Lock.StartTS),
+		MetExpiry: uint64(primary.Lock.Expiry),
+	}
+	res, err := r.router.mutate(ctx, posOf(primary.Cell),
+		&pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
+	if err == nil && len(res.GetLocks()) > 0 {
+		l := wire.LockInfo(res.Locks[0])
+		if len(l.Lock.Secondaries) > 0 {
+			commitTS, live, err := r.askCells(ctx, l, false)
+			return commitTS, err == nil && commitTS == 0 && !live, err
+		}
+	}
+	return mvcc.Timestamp(res.GetCommitTs()), res.GetStatus() == pb.Status_STATUS_ROLLED_BACK, err
+}
+
 // asyncGate records whether all nodes of the cluster support asynchronous commits.
 type asyncGate struct {
 	known func() bool // Config.AsyncCommits; nil: meta is asked

@@ -36,11 +36,15 @@ func TestAsyncCommit(t *testing.T) {
 	c, p := w.client(txn.Config{})
 	var mu sync.Mutex
 	var before []string
+	counted := 0
 	returned := make(chan struct{})
 	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		before = append(before, wire.OperationOf(req).Name)
+		if req.GetCommit().GetDecided() {
+			counted++
+		}
 		if req.GetCommit() != nil { // after the answer
 			return txntest.Fault{Before: func(context.Context) { <-returned }}
 		}
@@ -62,6 +66,9 @@ func TestAsyncCommit(t *testing.T) {
 	}
 	close(returned)
 	c.Flush()
+	if counted != 1 {
+		t.Errorf("%d commits for nodes to count", counted)
+	}
 	other, _ := w.client(txn.Config{})
 	for _, row := range threeRows {
 		if got := w.get(other, row); got != "v" {
@@ -304,6 +311,46 @@ func TestAsyncForce(t *testing.T) {
 		}
 		if written := w.allOrNothing("forced", "v", threeRows); written != complete {
 			t.Errorf("complete %v: written %v", complete, written)
+		}
+	}
+}
+
+// TestAsyncAsked: AskAsync reports a commit whose locks all exist before and after they have expired,
+// and another one as undecided; it leaves the locks. Catches BROKEN=async_asked.
+func TestAsyncAsked(t *testing.T) {
+	for _, complete := range []bool{true, false} {
+		w := newAsyncWorld(t)
+		dying, p := w.client(txn.Config{
+			SettleTimeout: time.Millisecond, OperationTimeout: 20 * time.Millisecond,
+		})
+		var pre atomic.Pointer[pb.PrewriteRequest]
+		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+			if decides(req) {
+				pre.Store(req.GetPrewrite())
+			}
+			return txntest.Fault{Lost: req.GetPrewrite() == nil || !complete && prewrites(req, "h")}
+		})
+		if _, err := w.attempt(dying, "v", threeRows); (err == nil) != complete {
+			t.Fatalf("complete %v: %v", complete, err)
+		}
+		l := mvcc.LockInfo{Cell: wire.Cell(pre.Load().Primary), Lock: mvcc.Lock{
+			StartTS: mvcc.Timestamp(pre.Load().StartTs), Expiry: mvcc.Timestamp(pre.Load().Expiry),
+		}}
+		asks, _ := w.client(txn.Config{})
+		locks := w.Locks(w.table)
+		for range 2 {
+			at, rolledBack, err := asks.AskAsync(w.ctx, l)
+			if (at != 0) != complete || rolledBack || err != nil || w.Locks(w.table) != locks || locks == 0 {
+				t.Errorf("ASKED: complete %v: committed at %d, rolled back %v, %v, %d locks of %d", complete, at,
+					rolledBack, err, w.Locks(w.table), locks)
+			}
+			w.Advance(time.Hour)
+		}
+		if written := w.allOrNothing("asked", "v", threeRows); written != complete {
+			t.Errorf("complete %v: written %v", complete, written)
+		}
+		if at, rolledBack, err := asks.AskAsync(w.ctx, l); (at != 0) != complete || rolledBack == complete || err != nil {
+			t.Errorf("complete %v, decided: committed at %d, rolled back %v, %v", complete, at, rolledBack, err)
 		}
 	}
 }

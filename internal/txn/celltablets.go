@@ -15,7 +15,8 @@ import (
 const maxBatchCells = 4096
 
 // batchBytes returns the maximum size of one mutation, by mvcc's weights. It is below the
-// tablet's limit on messages and below the store's limit on batches.
+// tablet's limit on messages and below the store's limit on batches, by at least the secondaries of
+// an asynchronous commit (asyncFits).
 func (r *router) batchBytes() int { return r.cfg.Limits.Batch - r.cfg.Limits.Batch/8 }
 
 // Operations on many cells are split by the cached tablet map, which may be stale: they are

@@ -96,12 +96,11 @@ func (w *effectsWait) relink(ctx context.Context) (err error) {
 	return err
 }
 
-// effectsAnswer is the answer of the tablet at a position, and the tablet's end unless it is
-// the last.
+// effectsAnswer is the answer of the tablet at a position.
 type effectsAnswer struct {
 	*pb.EffectsResponse
-	at, end wire.Position
-	bounded bool
+	at     wire.Position
+	tablet *pb.TabletDescriptor
 }
 
 // walk queries every tablet, several at once, and then again those with pending work, until
@@ -111,11 +110,10 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 	now := &effectsWalk{seen: map[wire.Position]*pb.EffectsResponse{}}
 	var mu sync.Mutex
 	var waiting []effectsAnswer
-	err := w.o.eachTablet(ctx, func(ctx context.Context,
-		at wire.Position) (end wire.Position, bounded bool, err error) {
+	err := w.o.eachTablet(ctx, func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
 		a, err := w.ask(ctx, at, before)
 		if err != nil {
-			return end, false, err
+			return nil, err
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -123,7 +121,7 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 		if a.Waiting {
 			waiting = append(waiting, a)
 		}
-		return a.end, a.bounded, nil
+		return a.tablet, nil
 	})
 	if err != nil {
 		return nil, err
@@ -136,13 +134,15 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 	})
 	for _, a := range waiting {
 		// The tablet may have been split since.
+		until, bounded := wire.EndOf(a.tablet)
 		for at, more := a.at, true; more; {
 			last, err := w.askUntilDone(ctx, at, before)
 			if err != nil {
 				return nil, err
 			}
 			now.add(last, before)
-			at, more = last.end, last.bounded && (!a.bounded || last.end.Less(a.end))
+			end, inside := wire.EndOf(last.tablet)
+			at, more = end, inside && (!bounded || end.Less(until))
 		}
 	}
 	return now, nil
@@ -172,14 +172,14 @@ func (w *effectsWait) askUntilDone(ctx context.Context, at wire.Position,
 // ask queries the tablet at the position once.
 func (w *effectsWait) ask(ctx context.Context, at wire.Position,
 	before *effectsWalk) (effectsAnswer, error) {
-	n, end, bounded, err := w.o.pendingAt(ctx, at, &pb.PendingRequest{
+	n, tablet, err := w.o.pendingAt(ctx, at, &pb.PendingRequest{
 		Unlinked: w.unlinked,
 		Effects:  &pb.EffectsRequest{Until: uint64(w.until), Since: before.seen[at].GetMark()},
 	})
 	if err == nil && n.GetEffects() == nil {
 		err = errNoEffects
 	}
-	return effectsAnswer{n.GetEffects(), at, end, bounded}, err
+	return effectsAnswer{n.GetEffects(), at, tablet}, err
 }
 
 // add records an answer. Work that no process was known to run may have run all the same, and
@@ -219,22 +219,21 @@ func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	err = s.c.observers.eachTablet(ctx, func(ctx context.Context,
-		at wire.Position) (wire.Position, bool, error) {
-		n, end, bounded, err := s.c.observers.pendingAt(ctx, at, &pb.PendingRequest{
+	err = s.c.observers.eachTablet(ctx, func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
+		n, tablet, err := s.c.observers.pendingAt(ctx, at, &pb.PendingRequest{
 			Unlinked: unlinked,
 			Effects:  &pb.EffectsRequest{Until: uint64(s.at), Tables: ids, Shown: true},
 		})
 		effects := n.GetEffects()
 		switch {
 		case err != nil:
-			return end, false, err
+			return nil, err
 		case effects == nil:
-			return end, false, errNoEffects
+			return nil, errNoEffects
 		case effects.Waiting || effects.Hidden:
-			return end, false, errUnsettled
+			return nil, errUnsettled
 		}
-		return end, bounded, nil
+		return tablet, nil
 	})
 	if errors.Is(err, errUnsettled) {
 		return false, nil

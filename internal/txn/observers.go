@@ -101,42 +101,54 @@ func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, e
 	return p, err
 }
 
-// eachPending queries every tablet of user tables for its pending work. It calls visit for one
-// answer at a time.
+// eachPending queries every tablet of user tables for its pending work, and calls visit with the
+// answer of each. A tablet that was merged from two cached ones is queried at both of their starts.
 func (o *observers) eachPending(ctx context.Context, unlinked []string,
 	visit func(*pb.PendingResponse)) error {
+	type answer struct {
+		*pb.PendingResponse
+		epoch uint64
+	}
 	var mu sync.Mutex
-	return o.eachTablet(ctx, func(ctx context.Context,
-		at wire.Position) (wire.Position, bool, error) {
-		n, end, bounded, err := o.pendingAt(ctx, at, &pb.PendingRequest{Unlinked: unlinked})
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			visit(n)
+	answers := map[uint64]answer{} // by tablet
+	err := o.eachTablet(ctx, func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
+		n, d, err := o.pendingAt(ctx, at, &pb.PendingRequest{Unlinked: unlinked})
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && d.Epoch >= answers[d.TabletId].epoch {
+			answers[d.TabletId] = answer{n, d.Epoch}
 		}
-		return end, bounded, err
+		return d, err
 	})
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		visit(a.PendingResponse)
+	}
+	return nil
 }
 
 // tabletsAtOnce is the number of tablets queried concurrently.
 const tabletsAtOnce = 16
 
 // eachTablet calls ask with a position in every tablet of user tables, tabletsAtOnce at a
-// time. ask returns the end of the tablet that has answered, unless it is the last. Between
-// two cached tablets the walk proceeds from end to end, so that concurrent splits cannot make
-// it miss a tablet.
-func (o *observers) eachTablet(ctx context.Context, ask func(ctx context.Context,
-	at wire.Position) (end wire.Position, bounded bool, err error)) error {
+// time. ask returns the tablet that has answered. Between two cached tablets the walk proceeds from
+// end to end, so that concurrent splits cannot make it miss a tablet; after a merge of the two it
+// queries the tablet twice.
+func (o *observers) eachTablet(ctx context.Context,
+	ask func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error)) error {
 	starts := o.router.tablets.StartsFrom(wire.Position{Table: mvcc.FirstUserTable})
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(tabletsAtOnce)
 	for i := range starts {
 		group.Go(func() error {
 			for at, more := starts[i], true; more; {
-				end, bounded, err := ask(ctx, at)
+				d, err := ask(ctx, at)
 				if err != nil {
 					return err
 				}
+				end, bounded := wire.EndOf(d)
 				at, more = end, bounded && (i+1 == len(starts) || end.Less(starts[i+1]))
 			}
 			return nil
@@ -145,18 +157,13 @@ func (o *observers) eachTablet(ctx context.Context, ask func(ctx context.Context
 	return group.Wait()
 }
 
-// pendingAt queries the tablet that holds the position, and returns its end, unless it is the
-// last.
+// pendingAt queries the tablet that holds the position.
 func (o *observers) pendingAt(ctx context.Context, at wire.Position,
-	req *pb.PendingRequest) (n *pb.PendingResponse, end wire.Position, bounded bool, err error) {
+	req *pb.PendingRequest) (*pb.PendingResponse, *pb.TabletDescriptor, error) {
 	resp, d, err := o.router.call(ctx, at, &pb.TabletRequest{
 		Op: &pb.TabletRequest_Pending{Pending: req},
 	}, true)
-	if err != nil {
-		return nil, end, false, err
-	}
-	end, bounded = wire.EndOf(d)
-	return resp.GetPending(), end, bounded, nil
+	return resp.GetPending(), d, err
 }
 
 // PendingObservers counts the pending notifications of each observer of the catalogue over all

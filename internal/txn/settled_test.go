@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -310,5 +313,39 @@ func TestPendingObservers(t *testing.T) {
 	if want := map[string][4]uint64{"one": {111, 202, 3, 20}, "two": {0, 0, 0, 7}}; fmt.Sprint(got) !=
 		fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestPendingAfterAMerge: a tablet that was merged from two that the client knows counts once.
+func TestPendingAfterAMerge(t *testing.T) {
+	w := newWorld(t)
+	c, a := w.answering(txn.Config{})
+	merged := false
+	a.answer = func(req *pb.TabletRequest) *pb.TabletResponse {
+		if merged && req.TabletId == 4 {
+			tablets := w.Tablets()
+			i := slices.IndexFunc(tablets, func(d *pb.TabletDescriptor) bool { return d.TabletId == 3 })
+			d := proto.CloneOf(tablets[i])
+			d.Epoch, d.EndTable, d.EndRow = d.Epoch+5, tablets[i+1].EndTable, tablets[i+1].EndRow
+			d.EndUnbounded = tablets[i+1].EndUnbounded
+			return &pb.TabletResponse{Error: &pb.Error{
+				Code: pb.Error_CODE_WRONG_TABLET, Descriptors: []*pb.TabletDescriptor{d},
+			}}
+		}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: &pb.PendingResponse{
+			Observers: []*pb.ObserverPending{{Name: "one", Notifications: 1}},
+		}}}
+	}
+	before, err := c.PendingObservers(w.ctx) // the client knows all tablets from here on
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged = true
+	after, err := c.PendingObservers(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, a := before["one"].Notifications, after["one"].Notifications; a != b-1 {
+		t.Errorf("%d notifications in %d tablets, of which two were merged", a, b)
 	}
 }

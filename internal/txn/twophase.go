@@ -368,7 +368,9 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 	intents []mvcc.Cell) error {
 	return p.c.router.eachTablet(ctx, cells, intents,
 		func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-			return p.commitRequest(commitTS, cells, intents)
+			req := p.commitRequest(commitTS, cells, intents)
+			req.GetCommit().Decided = p.async != nil && slices.Contains(cells, p.primary)
+			return req
 		}, func(res *pb.MutationResult) error {
 			if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
 				return Errorf("unexpected status of a secondary's commit: %v", res.Status)

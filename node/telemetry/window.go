@@ -73,7 +73,7 @@ func (w *Window) sample(ctx context.Context) {
 
 // figures returns this node's counters, which grow, and its backlog, the age of the oldest
 // notification and the findings. Operations are those of remote clients, transactions those of
-// this process and of remote clients whose deciding commit this node served, and ages those of the
+// this process and of remote clients whose primary this node committed, and ages those of the
 // tablets that it leads, so that the sum over all nodes counts nothing twice. It sends messages
 // only to tablets of this node.
 func (w *Window) figures(ctx context.Context) (out recent.Figures) {

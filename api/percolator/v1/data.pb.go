@@ -2223,6 +2223,7 @@ type CommitRequest struct {
 	Intents       []*Cell                `protobuf:"bytes,4,rep,name=intents,proto3" json:"intents,omitempty"`
 	Clear         bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"`     // acknowledgments among the cells clear their notifications
 	Decides       bool                   `protobuf:"varint,6,opt,name=decides,proto3" json:"decides,omitempty"` // the first cell is the primary: this commit decides the transaction
+	Decided       bool                   `protobuf:"varint,7,opt,name=decided,proto3" json:"decided,omitempty"` // a cell is the primary of an asynchronous commit: nodes count the transaction by this request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2295,6 +2296,13 @@ func (x *CommitRequest) GetClear() bool {
 func (x *CommitRequest) GetDecides() bool {
 	if x != nil {
 		return x.Decides
+	}
+	return false
+}
+
+func (x *CommitRequest) GetDecided() bool {
+	if x != nil {
+		return x.Decided
 	}
 	return false
 }
@@ -2386,11 +2394,13 @@ func (x *OnePhaseRequest) GetSpare() bool {
 }
 
 type RollbackRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
-	Cells         []*Cell                `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
-	Intents       []*Cell                `protobuf:"bytes,3,rep,name=intents,proto3" json:"intents,omitempty"`
-	Ask           bool                   `protobuf:"varint,4,opt,name=ask,proto3" json:"ask,omitempty"` // changes nothing: a cell without lock and record is STATUS_NOT_FOUND
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	StartTs uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
+	Cells   []*Cell                `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
+	Intents []*Cell                `protobuf:"bytes,3,rep,name=intents,proto3" json:"intents,omitempty"`
+	// Changes nothing: a cell without lock and record is STATUS_NOT_FOUND. The cells are those of an asynchronous commit, at least
+	// one; of any other commit, ask the primary by check_txn_status.
+	Ask           bool `protobuf:"varint,4,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7000,14 +7010,15 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05async\x18\b \x01(\bR\x05async\x125\n" +
 	"\vsecondaries\x18\t \x03(\v2\x13.percolator.v1.CellR\vsecondaries\x12\x14\n" +
 	"\x05spare\x18\n" +
-	" \x01(\bR\x05spare\"\xd1\x01\n" +
+	" \x01(\bR\x05spare\"\xeb\x01\n" +
 	"\rCommitRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12)\n" +
 	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
 	"\aintents\x18\x04 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x14\n" +
 	"\x05clear\x18\x05 \x01(\bR\x05clear\x12\x18\n" +
-	"\adecides\x18\x06 \x01(\bR\adecides\"\xd3\x01\n" +
+	"\adecides\x18\x06 \x01(\bR\adecides\x12\x18\n" +
+	"\adecided\x18\a \x01(\bR\adecided\"\xd3\x01\n" +
 	"\x0fOnePhaseRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x120\n" +
 	"\x06writes\x18\x02 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12/\n" +

@@ -1187,8 +1187,7 @@ type NodeStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Answer at once, with only node_id, incarnation and unix_ms.
 	Brief bool `protobuf:"varint,1,opt,name=brief,proto3" json:"brief,omitempty"`
-	// Query only tablets that the node believes to lead, or of which it knows no leader; omit everything else that needs a
-	// request to another node.
+	// Query only tablets that the node believes to lead; omit everything else that needs a request to another node.
 	Leading bool `protobuf:"varint,2,opt,name=leading,proto3" json:"leading,omitempty"`
 	// Answer with only node_id, incarnation and observers.
 	Observers bool `protobuf:"varint,3,opt,name=observers,proto3" json:"observers,omitempty"`
