@@ -43,7 +43,7 @@ func (s *Store) markDamaged(err error) error {
 	if !s.damage.found.CompareAndSwap(nil, found) {
 		return err
 	}
-	s.opts.Logger.Error("store: damaged; refusing all reads and writes", "file", found.File,
+	s.opts.Logger.Error("store: damaged; refusing reads and writes of the state", "file", found.File,
 		"error", found.Err)
 	text := fmt.Sprintf("%s\n%v\n", found.File, found.Err)
 	if err := replaceFile(s.opts.Dir, damagedFile, text); err != nil {

@@ -305,8 +305,8 @@ func releaseOf(lines []string) string {
 	return ""
 }
 
-// removeLeftovers deletes empty log files of Badger: a process killed between creating and
-// writing such a file leaves it behind.
+// removeLeftovers deletes empty log files, which Badger refuses ("Create a new file", its issue
+// 2207): a process killed between creating and writing such a file leaves it behind.
 func removeLeftovers(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {

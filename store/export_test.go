@@ -173,3 +173,10 @@ func Flush(s *Store) error {
 
 // Discard reports to Badger which versions may be dropped.
 func Discard(s *Store) { s.state.discard() }
+
+// ShortOf returns the error of writes to a store with the options.
+func ShortOf(o Options) error {
+	s := &diskSpace{opts: o.withDefaults()}
+	s.look()
+	return s.WriteBlocked()
+}

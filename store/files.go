@@ -36,7 +36,7 @@ const (
 // resource, because the consequences are the same.
 type ShortError struct {
 	What  Resource
-	Dir   string // on the file system short of Inodes; for Bytes always Options.Dir
+	Dir   string // on the file system that is short, for Bytes and Inodes
 	Free  uint64
 	Least uint64 // the number that must be free
 	Limit uint64 // limit of the process, for Descriptors and Maps
@@ -58,7 +58,7 @@ func (e *ShortError) Error() string {
 			"sysctl -w vm.max_map_count=%d, or more", e.Free, e.Limit, e.Least,
 			e.Limit+e.Least-e.Free)
 	default:
-		return fmt.Sprintf("%v (%d bytes must be free, %d are)", ErrDiskFull, e.Least, e.Free)
+		return fmt.Sprintf("%v (%d bytes must be free on the file system of %s, %d are)", ErrDiskFull, e.Least, e.Dir, e.Free)
 	}
 }
 

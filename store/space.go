@@ -29,12 +29,23 @@ const spaceCheckBytes = 4 << 20
 // FreeBytes returns the free bytes of the store's file systems for this process: the smaller of
 // the state's and the log's. A store in memory has no limit.
 func (s *diskSpace) FreeBytes() (uint64, error) {
-	state, err := s.opts.freeBytes(s.opts.Dir)
-	if err != nil || s.opts.LogDir == "" {
-		return state, err
+	bytes, err := s.freeBytes()
+	return bytes.free, err
+}
+
+// freeBytes returns the free bytes of the file system with fewer. After an error they are those of
+// the directory that could not be read, 0.
+func (s *diskSpace) freeBytes() (amount, error) {
+	least := amount{what: Bytes, dir: s.opts.Dir, watermark: s.opts.MinFreeBytes}
+	var err error
+	if least.free, err = s.opts.freeBytes(s.opts.Dir); err != nil || s.opts.LogDir == "" {
+		return least, err
 	}
 	log, err := s.opts.freeBytes(s.opts.LogDir)
-	return min(state, log), err
+	if log < least.free {
+		least.dir, least.free = s.opts.LogDir, log
+	}
+	return least, err
 }
 
 // freeBytes returns the free bytes of the file system of one of the store's directories.
@@ -76,14 +87,11 @@ func (s *diskSpace) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivis
 // Room returns a *ShortError unless the store can grow by so many bytes and stay above every
 // watermark. It makes system calls; it is for bulk writes that can wait.
 func (s *diskSpace) Room(bytes uint64) error {
-	free := s.look()
+	least := s.look()
 	if short := s.shortOfFiles(1); short != nil {
 		return short
 	}
-	if least := s.opts.MinFreeBytes; free < least || free-least < bytes {
-		return &ShortError{What: Bytes, Dir: s.opts.Dir, Free: free, Least: least + bytes}
-	}
-	return nil
+	return asError(least.short(least.watermark + bytes))
 }
 
 // shortOfFiles returns a *ShortError if fewer than MinFreeFiles/divisor files can be created.
@@ -115,15 +123,13 @@ func (s *diskSpace) roomForSegment(bytes int64) error {
 
 // look compares the free resources with the watermarks and returns the free bytes. If they
 // cannot be read the disk counts as full.
-func (s *diskSpace) look() (bytes uint64) {
-	bytes, err := s.FreeBytes()
+func (s *diskSpace) look() amount {
+	bytes, err := s.freeBytes()
 	if err != nil {
 		s.opts.Logger.Warn("store: cannot read the free space", "error", err)
 	}
 	var blocked, exhausted *ShortError
-	for _, a := range append(s.opts.amounts(&s.files), amount{
-		what: Bytes, dir: s.opts.Dir, free: bytes, watermark: s.opts.MinFreeBytes,
-	}) {
+	for _, a := range append(s.opts.amounts(&s.files), bytes) {
 		reserve := a.watermark / reserveDivisor
 		blocked = cmp.Or(blocked, a.short(a.watermark))
 		exhausted = cmp.Or(exhausted, a.short(reserve+reserve/2))
@@ -133,7 +139,7 @@ func (s *diskSpace) look() (bytes uint64) {
 	case blocked != nil && was == nil:
 		s.opts.Logger.Warn("store: writes are refused", "error", blocked)
 	case was != nil && blocked == nil:
-		s.opts.Logger.Info("store: writes are accepted again", "free", bytes)
+		s.opts.Logger.Info("store: writes are accepted again", "free", bytes.free)
 	}
 	return bytes
 }
@@ -148,8 +154,9 @@ func (w *Writer) checkReserve(n int) error {
 		return nil
 	}
 	w.sinceSpaceCheck = 0
-	if free, least := space.look(), space.reserve()+uint64(n); free < least {
-		return &ShortError{What: Bytes, Dir: space.opts.Dir, Free: free, Least: least}
+	bytes := space.look()
+	if short := bytes.short(space.reserve() + uint64(n)); short != nil {
+		return short
 	}
 	return asError(space.shortOfFiles(reserveDivisor))
 }

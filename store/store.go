@@ -181,22 +181,16 @@ func (s *Store) openDatabase() (*database, error) {
 // badgerLog returns Badger's logger.
 func (s *Store) badgerLog() badgerLog { return badgerLog{s.opts.Logger, &s.badger, &s.gate} }
 
-// openBadger opens a database. It tries twice, because an attempt may fail on an empty log
-// file, which Badger refuses ("Create a new file", its issue 2207). A process that is killed
-// between creating such a file and sizing it leaves one behind.
+// openBadger opens a database.
 func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
-	const attempts = 2
-	var err error
-	for range attempts {
-		if !b.InMemory {
-			if err = s.prepareBadger(b); err != nil {
-				return nil, err
-			}
+	if !b.InMemory {
+		if err := s.prepareBadger(b); err != nil {
+			return nil, err
 		}
-		var db *badger.DB
-		if db, err = badger.OpenManaged(b); err == nil {
-			return db, nil
-		}
+	}
+	db, err := badger.OpenManaged(b)
+	if err == nil {
+		return db, nil
 	}
 	// Badger's errors do not wrap the system's, so check which resource is short.
 	if short := s.shortOfFiles(reserveDivisor); short != nil {

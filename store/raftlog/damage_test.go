@@ -257,3 +257,41 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestStateIsWhole: a segment whose first frame lacks a replica or a note of the earlier segments is
+// damaged. What it lacks would be lost with the last of
+// those. Catches BROKEN=log_lacking_state.
+func TestStateIsWhole(t *testing.T) {
+	for _, lacks := range []string{"", "replica", "note"} {
+		d := newMemDir()
+		l := mustOpen(t, small(d))
+		b := new(Batch)
+		b.Begin(1, Position{Index: 10, Term: 5}, nil)
+		b.Begin(2, Position{Index: 10, Term: 5}, nil)
+		b.Note("n", []byte("v"))
+		if err := l.Append(b); err != nil {
+			t.Fatal(err)
+		}
+		replica, note := l.state.replicas[2], l.state.notes["n"]
+		switch lacks {
+		case "replica":
+			delete(l.state.replicas, 2)
+		case "note":
+			delete(l.state.notes, "n")
+		}
+		if err := l.begin(0, false); err != nil {
+			t.Fatal(err)
+		}
+		l.state.replicas[2], l.state.notes["n"] = replica, note
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open("log", small(d))
+		if errors.Is(err, ErrDamaged) != (lacks != "") {
+			t.Errorf("LACKING: without a %q: %v", lacks, err)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+	}
+}

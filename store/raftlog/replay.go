@@ -227,7 +227,8 @@ func findFrame(b []byte, seed, number uint32, at int64) (offset int64, found boo
 
 // readFrame applies the payload at an offset of the segment.
 func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
-	for at := 0; at < len(b); {
+	items := 0
+	for at := 0; at < len(b); items++ {
 		it, n, err := decodeItem(b[at:])
 		if err != nil {
 			return l.damage(s, offset+int64(at), "%v", err)
@@ -248,6 +249,9 @@ func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
 		if err != nil {
 			return l.damage(s, offset+int64(it.offset), "%v", err)
 		}
+	}
+	if known := len(l.state.replicas) + len(l.state.notes); s.frames == 0 && items != known {
+		return l.damage(s, offset, "it has %d heads and notes, the earlier segments have %d", items, known)
 	}
 	return nil
 }
