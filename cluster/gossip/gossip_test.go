@@ -163,7 +163,7 @@ func writeKeys(t *testing.T, dir string, keys ...byte) {
 	name := filepath.Join(dir, certs.GossipKeys)
 	var lines []string
 	for _, k := range keys {
-		lines = append(lines, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{k}, keyBytes)))
+		lines = append(lines, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{k}, 32)))
 	}
 	if err := os.WriteFile(name+".new", []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestKeysRotate(t *testing.T) {
 		return func() bool {
 			want := make([][]byte, len(keys))
 			for i, k := range keys {
-				want[i] = bytes.Repeat([]byte{k}, keyBytes)
+				want[i] = bytes.Repeat([]byte{k}, 32)
 			}
 			return sameKeys(g.ring, want)
 		}

@@ -3,6 +3,7 @@ package certs_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -389,7 +390,7 @@ func TestGossipKeys(t *testing.T) {
 	if got := keys(); len(got) != 1 || string(got[0]) == old {
 		t.Error("the old key is still there")
 	}
-	for _, bad := range []string{"", "short\n", "!\n"} {
+	for _, bad := range []string{"", "short\n", "!\n", base64.StdEncoding.EncodeToString(make([]byte, 16)) + "\n"} {
 		write(t, dir, certs.GossipKeys, bad)
 		if _, err := certs.ReadGossipKeys(dir); !errors.Is(err, certs.ErrFiles) {
 			t.Errorf("%q: %v", bad, err)

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// gossipKeyBytes is the length of new keys: AES-256. ReadGossipKeys also accepts keys of 16 and 24
-// bytes, with which a node does not start.
+// gossipKeyBytes is the length of every key: AES-256. A node could not replace keys of different
+// lengths while it gossips.
 const gossipKeyBytes = 32
 
 // maxGossipKeys limits the keys in the file; a rotation needs two.
@@ -31,9 +31,9 @@ func ReadGossipKeys(dir string) ([][]byte, error) {
 			continue
 		}
 		key, err := base64.StdEncoding.DecodeString(line)
-		if err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32 {
-			return nil, fmt.Errorf("%w: %s: key %d is not 16, 24 or 32 bytes in base64", ErrFiles,
-				path, len(keys)+1)
+		if err != nil || len(key) != gossipKeyBytes {
+			return nil, fmt.Errorf("%w: %s: key %d is not %d bytes in base64", ErrFiles, path, len(keys)+1,
+				gossipKeyBytes)
 		}
 		keys = append(keys, key)
 	}

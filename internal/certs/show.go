@@ -66,13 +66,10 @@ func describeKeys(dir string) []Info {
 	switch keys, err := ReadGossipKeys(dir); {
 	case err == nil:
 		i.Name = fmt.Sprintf("keys: %d", len(keys))
-		if slices.ContainsFunc(keys, func(key []byte) bool { return len(key) != gossipKeyBytes }) {
-			i.Problem = fmt.Sprintf("a key does not have %d bytes", gossipKeyBytes)
-		}
 	case errors.Is(err, fs.ErrPermission):
 		i.Name = "not readable by this user" // a user that monitors certificates need not be able to
 	case !errors.Is(err, fs.ErrNotExist):
-		i.Problem = "unreadable"
+		i.Problem = fmt.Sprintf("unreadable, or a key is not %d bytes in base64", gossipKeyBytes)
 	default:
 		if _, err := os.Stat(filepath.Join(dir, NodeCert)); err != nil {
 			return nil

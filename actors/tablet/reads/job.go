@@ -94,8 +94,14 @@ func (j *job) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
 	if r := evaluate.Refusal(err); r != nil {
 		return r
 	}
+	if errors.Is(err, errPanicked) {
+		return wire.Failure(pb.Error_CODE_INTERNAL, "tablet %d: %v", j.shared.Tablet, err)
+	}
 	return j.unread(err)
 }
+
+// errPanicked reports a panic of a read's evaluation, which is logged with its stack.
+var errPanicked = errors.New("the evaluation of the read panicked")
 
 // unread returns the answer to a read that failed in the store. If the store has failed
 // permanently, the replica stops, so that another replica can serve.
@@ -146,7 +152,7 @@ func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err er
 		if p := recover(); p != nil {
 			j.shared.Logger.Error("a read panicked", "tablet", j.shared.Tablet, "panic", p, "stack",
 				string(debug.Stack()))
-			err = fmt.Errorf("the evaluation panicked: %v", p)
+			err = fmt.Errorf("%w: %v", errPanicked, p)
 		}
 	}()
 	r, met, err = evaluate.Read(&j.view, call.Req, readAt(call))
