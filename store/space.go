@@ -107,13 +107,14 @@ func (s *diskSpace) shortOfFiles(divisor uint64) *ShortError {
 // roomForSegment refuses a segment of the log that would use part of the reserve, of bytes or
 // files.
 func (s *diskSpace) roomForSegment(bytes int64) error {
-	free, err := s.opts.freeBytes(s.opts.logDir())
+	dir := s.opts.logDir()
+	free, err := s.opts.freeBytes(dir)
 	if err != nil {
 		return fmt.Errorf("%w: read the free space: %w", raftlog.ErrDiskFull, err)
 	}
 	if free < s.reserve()+uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes are free, a segment needs %d plus the reserve of %d",
-			raftlog.ErrDiskFull, free, bytes, s.reserve())
+		return fmt.Errorf("%w: %d bytes are free on the file system of %s, a segment needs %d plus the reserve of %d",
+			raftlog.ErrDiskFull, free, dir, bytes, s.reserve())
 	}
 	if short := s.shortOfFiles(reserveDivisor); short != nil {
 		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, short)

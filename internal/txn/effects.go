@@ -141,8 +141,8 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 				return nil, err
 			}
 			now.add(last, before)
-			end, inside := wire.EndOf(last.tablet)
-			at, more = end, inside && (!bounded || end.Less(until))
+			end, ends := wire.EndOf(last.tablet)
+			at, more = end, ends && (!bounded || end.Less(until))
 		}
 	}
 	return now, nil
