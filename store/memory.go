@@ -28,7 +28,7 @@ const (
 	tablePart     = 512
 
 	leastHotCells = 1 << 12
-	mostHotCells  = 1 << 17
+	mostHotCells  = 1 << 16
 	hotCellsPart  = 64
 )
 
