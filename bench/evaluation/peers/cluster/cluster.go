@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -79,7 +80,9 @@ func Run(ctx context.Context, r *harness.Run) (err error) {
 	if err != nil {
 		return err
 	}
-	if !r.Smoke {
+	if _, err := exec.LookPath("strace"); err != nil {
+		r.Note("Slow syncs were not measured: strace is missing (Debian: strace).")
+	} else if !r.Smoke {
 		for _, operation := range []string{put, rmw, two} {
 			all = append(all, workload{operation, 1, conditions{syncDelay: slowDisk}})
 		}
