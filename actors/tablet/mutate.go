@@ -85,7 +85,7 @@ func (e *evaluation) evaluateCall(call *Call) {
 	// its records are few and small, and freeing space depends on them (progress of collection,
 	// dropped tables).
 	if e.full != nil && e.id != MetaTabletID && !wire.OperationOf(call.Req).Has(wire.Finishes) {
-		call.Reply(diskFull(e.full, e.group.Single()))
+		call.Reply(diskFull(e.cfg.NodeID, e.full, e.group.Single()))
 		return
 	}
 	e.view.Ascend(ascending(call.Req))

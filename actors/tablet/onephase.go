@@ -211,7 +211,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	if !e.reservations.holds(o) || o.term != e.group.Term() ||
 		!e.leading {
 		e.reservations.abandon(o, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
-			"tablet %d changed its leader in between; try again", e.id))
+			"tablet %d lost its leadership before the commit was decided; try again", e.id))
 		return
 	}
 	e.memory.Took(commitTS)

@@ -228,7 +228,7 @@ func (o *proposer) propose(p *proposal) bool {
 		return true
 	}
 	if err := noRoom(o.logs, o.store); err != nil {
-		o.lose(p, diskFull(err, o.group.Single()))
+		o.lose(p, diskFull(o.cfg.NodeID, err, o.group.Single()))
 		return false
 	}
 	err := o.failed

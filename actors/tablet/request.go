@@ -115,7 +115,7 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 		return wire.Failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
 	case op.Has(wire.NeedsTable) && restoring(c.tablet.memory.Catalogue, &s) && !restores(req):
 		refusal := wire.Failure(pb.Error_CODE_UNAVAILABLE,
-			"the table is being restored from a backup: it can be used again when that has ended")
+			"the table is being restored or loaded: it can be used again when that has ended")
 		refusal.Error.Reason = pb.Error_REASON_RESTORING
 		return refusal
 	case op.Has(wire.InTransaction):

@@ -30,8 +30,8 @@ const diskFullRetryMs = 250
 
 // diskFull returns the answer to a write that the disk has no space for. It contains a retry
 // delay if another node could lead the tablet.
-func diskFull(err error, single bool) *pb.TabletResponse {
-	r := wire.Failure(pb.Error_CODE_DISK_FULL, "node accepts no writes: %v", err)
+func diskFull(node uint64, err error, single bool) *pb.TabletResponse {
+	r := wire.Failure(pb.Error_CODE_DISK_FULL, "node %d accepts no writes: %v", node, err)
 	if !single {
 		r.Error.RetryAfterMs = diskFullRetryMs
 	}

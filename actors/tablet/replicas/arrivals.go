@@ -48,8 +48,8 @@ type arrival struct {
 }
 
 var (
-	errNotRunning = errors.New("replicas: this node is starting or closing; try again")
-	errNotBegun   = errors.New("replicas: this snapshot has not begun here, or was abandoned")
+	errNotRunning = errors.New("replicas: the receiver is starting or closing; try again")
+	errNotBegun   = errors.New("replicas: the receiver has not begun this snapshot, or has abandoned it")
 	errArriving   = errors.New(
 		"replicas: another snapshot for this replica is arriving, possibly from the previous leader")
 )
