@@ -112,7 +112,7 @@ func (l *loadRun) find(ctx context.Context) (table uint32, before bool, err erro
 		if l.mark = t.Restoring; l.mark.Source == l.options.Source {
 			return t.Id, false, nil
 		}
-		return 0, false, coded.Errorf("", "%w: %q is being restored from %s: run that command again, or drop the table",
+		return 0, false, coded.Errorf("", "%w: %q is being restored from %s: repeat that restore or load, or drop the table",
 			ErrNotEmpty, l.options.Table, l.mark.Source)
 	}
 	last, err := l.last(ctx, mvcc.Span{Table: mvcc.TableID(t.Id)})

@@ -235,7 +235,7 @@ func (r *restoreRun) allowed(ctx context.Context) error {
 		return coded.Errorf("", "backup: read the cluster's policy: %w", err)
 	}
 	if err := wire.ExpiryActive(policy.GetPolicy()); err != nil && expiry {
-		return coded.Errorf("", "backup: %w; NoExpiry restores the tables without it", err)
+		return coded.Errorf("", "backup: %w; NoExpiry (--no-expiry) restores the tables without their expiry", err)
 	}
 	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); timers && agreed.Active < version.Pending.Since {
 		return coded.Errorf("", "backup: %w", version.NotActive(version.Pending, agreed))

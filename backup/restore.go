@@ -216,7 +216,7 @@ func (r *restoreRun) choose() error {
 		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })
 		x.chain = r.chain[i:]
 		if older := r.dropped()[t.Name]; older != "" {
-			return coded.Errorf("", "%w %q was dropped and recreated since: the new one can be restored at timestamps from %d on; the older one %s",
+			return coded.Errorf("", "%w %q was dropped and recreated between the backups: the new one can be restored at timestamps from %d on; the older one %s",
 				ErrTable, t.Name, x.chain[0].At, older)
 		}
 		for j := range x.chain[0].Files {
@@ -236,8 +236,11 @@ func (r *restoreRun) choose() error {
 			return coded.Errorf("", "%w %q is not in the backup %s", ErrTable, name, last.Name)
 		}
 	}
-	if names := sortedSet(r.result.Tables); len(names) != len(r.result.Tables) {
-		return coded.Errorf("", "%w: two tables would get the same name", ErrTable)
+	for i, to := range r.result.Tables {
+		if slices.Contains(r.result.Tables[:i], to) {
+			return coded.Errorf("", "%w %q: two tables would be restored under this name: give one another name",
+				ErrTable, to)
+		}
 	}
 	// At an earlier timestamp there may have been tables that the last backup lacks.
 	if len(wanted) == 0 {
