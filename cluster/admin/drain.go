@@ -105,7 +105,7 @@ func (s *Service) ForgetNode(ctx context.Context,
 	req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	if m, alive := s.cfg.Members.Member(req.NodeId); alive {
 		return nil, refuse("node %d is alive, at %s: drain and stop it first; a killed node "+
-			"counts as alive for about two more seconds", m.NodeID, m.Listen)
+			"counts as alive for a few seconds more", m.NodeID, m.Listen)
 	}
 	return &pb.ForgetNodeResponse{}, retryNotAway(ctx, func() error {
 		return s.cfg.Nodes.ForgetNode(ctx, req.NodeId)

@@ -32,8 +32,8 @@ func (s *Service) SetGrant(ctx context.Context,
 	// The grant is in meta by now, and an error below does not undo it. LearnPolicy first: it
 	// spares this node the read from meta.
 	if err := errors.Join(s.cfg.Node.LearnPolicy(p), s.cfg.Node.ApplyCatalogue(ctx)); err != nil {
-		return nil, coded.Errorf("", "admin: the grants are changed, but a node has not confirmed them; it "+
-			"applies them within half a minute: %w", err)
+		return nil, coded.Errorf("", "admin: the grants are changed, but a node has not confirmed them; "+
+			"it applies them within 10 s once it can read meta: %w", err)
 	}
 	return &pb.SetGrantResponse{}, nil
 }

@@ -261,8 +261,8 @@ func isRefusal(err error) bool {
 const maxAskedBack = 32
 
 // rejoin registers the new incarnation with any node that responds. If none can, because all
-// may be starting, the node continues as soon as its start is confirmed, and Upkeep registers it
-// later.
+// may be starting, the node continues as soon as a majority of the voters, this node included, has
+// confirmed its start and none has refused it (confirm.go); Upkeep registers it later.
 func (d *Membership) rejoin(ctx context.Context) error {
 	began, admitted := time.Now(), false
 	for {

@@ -239,18 +239,18 @@ func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinRes
 	d.mu.Unlock()
 	switch {
 	case id.Fresh():
-		return nil, status.Error(codes.Unavailable, "this node belongs to no cluster yet")
+		return nil, status.Error(codes.Unavailable, "the node asked belongs to no cluster yet")
 	case req.ClusterId != "" && req.ClusterId != id.ClusterID:
 		d.cfg.Logger.Warn("a node of another cluster was rejected", "its_cluster", req.ClusterId,
 			"its_address", req.Addresses.GetListen())
-		return nil, joinStatus(fmt.Errorf("%w: the node is of cluster %s, this one of %s", ErrOtherCluster,
-			req.ClusterId, id.ClusterID))
+		return nil, joinStatus(fmt.Errorf("%w: node %d is of cluster %s, the node that it asked is of %s",
+			ErrOtherCluster, req.NodeId, req.ClusterId, id.ClusterID))
 	case d.cfg.Self.declaredDead(req.NodeId):
 		return nil, joinStatus(fmt.Errorf("%w: node %d was declared dead when the cluster was "+
 			"recovered without it: delete its directory, and join with an empty one",
 			cluster.ErrForgotten, req.NodeId))
 	case registry == nil:
-		return nil, status.Error(codes.Unavailable, "this node is starting")
+		return nil, status.Error(codes.Unavailable, "the node asked is starting")
 	}
 	err := registry.Register(ctx, &wire.NodeRecord{
 		NodeId: req.NodeId, Incarnation: req.Incarnation, Labels: req.Labels, Version: req.Version,
@@ -285,7 +285,8 @@ func (d *Membership) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundRe
 	// A founder that expects other nodes must not get a promise.
 	if !named || req.Founder == 0 || req.Founder == id.NodeID ||
 		len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
-		return nil, status.Error(codes.FailedPrecondition, "this node does not expect that cluster")
+		return nil, status.Error(codes.FailedPrecondition, "the node asked does not expect to found that cluster: "+
+			"start all nodes with the same --bootstrap-expect")
 	}
 	if req.Withdraw {
 		return &pb.FoundResponse{}, d.cfg.Self.Withdraw(req.Founder, req.Attempt)

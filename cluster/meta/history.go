@@ -206,7 +206,7 @@ func addBackup(leases *wire.Leases, hold *pb.BackupHold, now mvcc.Timestamp) err
 		case bytes.Equal(l.TokenHash, tokenHash(hold.Token)) && l.Oldest == hold.At:
 			return nil
 		default:
-			return refuse(pb.Error_CODE_PERMISSION, "history is held for another backup %q: end that "+
+			return refuse(pb.Error_CODE_PERMISSION, "history is held for another backup of the same name, %q: end that hold "+
 				"by `percolator backup release` first", hold.Backup)
 		}
 	}

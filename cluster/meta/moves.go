@@ -93,9 +93,10 @@ func (m *Moves) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	case to == nil:
 		return refuseAs(ErrNoNode, "there is no node %d", req.ToNode)
 	case to.State != pb.NodeState_NODE_STATE_ACTIVE:
-		return refuseAs(ErrCannotMove, "node %d is %s", req.ToNode, wire.NodeStateName(to.State))
+		return refuseAs(ErrCannotMove, "node %d is %s: only an active node can receive a replica or lead", req.ToNode,
+			wire.NodeStateName(to.State))
 	case to.GoneSince != 0:
-		return refuseAs(ErrCannotMove, "node %d is not alive", req.ToNode)
+		return refuseAs(ErrCannotMove, "node %d is not alive, so nothing can be moved to it", req.ToNode)
 	}
 	// A leadership moves to an existing voting replica; no replica is created.
 	if req.Leader {

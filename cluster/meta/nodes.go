@@ -82,7 +82,8 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 				r.NodeId, have.Incarnation, r.Incarnation)
 		case have.Incarnation == r.Incarnation && !sameProcess(have, r):
 			return nil, refuseAs(cluster.ErrDuplicateNode,
-				"node %d, incarnation %d, is registered at %s: two processes run on copies of one directory",
+				"node %d, incarnation %d, is registered at %s by another process: if this directory is a copy "+
+					"of that one's, delete it and join with an empty one",
 				r.NodeId, r.Incarnation, have.Peer)
 		case !knowsStart(have, r):
 			return nil, refuseAs(cluster.ErrStaleIncarnation,
@@ -154,8 +155,8 @@ func (t *NodeTable) SetNodeState(ctx context.Context, id uint64, to pb.NodeState
 		case have == nil:
 			return nil, refuseAs(ErrNoNode, "there is no node %d", id)
 		case have.State != to && len(from) > 0 && !slices.Contains(from, have.State):
-			return nil, refuseAs(ErrNodeState, "node %d is %s", id,
-				wire.NodeStateName(have.State))
+			return nil, refuseAs(ErrNodeState, "node %d is %s and cannot become %s", id,
+				wire.NodeStateName(have.State), wire.NodeStateName(to))
 		}
 		have.State = to
 		return have, nil
@@ -177,7 +178,8 @@ func (t *NodeTable) StartDrain(ctx context.Context, id uint64,
 		if have == nil {
 			return nil, refuseAs(ErrNoNode, "there is no node %d", id)
 		}
-		return nil, refuseAs(ErrNodeState, "node %d is %s", id, wire.NodeStateName(have.State))
+		return nil, refuseAs(ErrNodeState, "node %d is %s and cannot be drained", id,
+			wire.NodeStateName(have.State))
 	})
 }
 

@@ -61,7 +61,7 @@ func (r *Restores) Table(ctx context.Context, name string, mark *pb.RestoreMark)
 func sameMark(t *pb.Table, mark *pb.RestoreMark) error {
 	if have := t.Restoring; !proto.Equal(have, mark) {
 		return refuse(pb.Error_CODE_INVALID,
-			"table %q is being restored from %s at %d: run that command again to finish it, or drop the table",
+			"table %q is being restored from %s at %d: repeat that restore or load to finish it, or drop the table",
 			t.Name, have.Source, have.At)
 	}
 	return nil

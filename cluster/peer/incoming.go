@@ -99,7 +99,8 @@ func (p *Peers) handle(box *outbox, req *wire.PeerRequest) {
 	h := &handled{box: box, id: req.GetId(), bytes: int64(proto.Size(req))}
 	if box.incoming.Add(1) > int64(p.cfg.Incoming) {
 		box.incoming.Add(-1)
-		p.refuse(h, "node %d is handling %d requests of this node", p.self.NodeID, p.cfg.Incoming)
+		p.refuse(h, "node %d is handling %d requests of node %d, as many as it accepts",
+			p.self.NodeID, p.cfg.Incoming, box.node)
 		return
 	}
 	// A single request always fits, whatever its size.
@@ -107,7 +108,8 @@ func (p *Peers) handle(box *outbox, req *wire.PeerRequest) {
 		total > h.bytes {
 		box.incomingBytes.Add(-h.bytes)
 		box.incoming.Add(-1)
-		p.refuse(h, "node %d is handling %d bytes of requests of this node", p.self.NodeID, total)
+		p.refuse(h, "node %d would be handling %d bytes of requests of node %d; at most %d",
+			p.self.NodeID, total, box.node, incomingBytes)
 		return
 	}
 	p.counts.handled.Add(1)
@@ -119,13 +121,14 @@ func (p *Peers) handle(box *outbox, req *wire.PeerRequest) {
 	// An actor that panics loses the message; without the timer it would count forever.
 	h.mu.Lock()
 	h.timer = time.AfterFunc(timeout+grace, func() {
-		h.reply(refusal(h.id, unknown, "no answer in time"))
+		h.reply(refusal(h.id, unknown, "node %d did not complete the request in time", p.self.NodeID))
 	})
 	h.mu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
 			p.panicked("request", r)
-			h.reply(refusal(h.id, pb.Error_CODE_INTERNAL, "the handler panicked"))
+			h.reply(refusal(h.id, pb.Error_CODE_INTERNAL,
+				"node %d panicked while handling the request: see its log", p.self.NodeID))
 		}
 	}()
 	p.handler.Request(box.node, deadline, req, h.reply)

@@ -73,12 +73,12 @@ func (b *outbox) admit(w *waiting) error {
 	defer b.mu.Unlock()
 	switch {
 	case b.closed:
-		return fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
+		return txn.Errorf("%w: %w: this node is stopping", txn.ErrNotSent, txn.ErrClosed)
 	case w.bytes > MaxMessage:
-		return fmt.Errorf("%w: queue a message to a node: %w", txn.ErrNotSent,
+		return txn.Errorf("%w: to node %d: %w", txn.ErrNotSent, b.node,
 			&txn.LimitError{Limit: "message to a node", Size: w.bytes, Max: MaxMessage})
 	case len(b.pending) >= cfg.InFlight, b.bytes > 0 && b.bytes+w.bytes > cfg.InFlightBytes:
-		return fmt.Errorf("%w: %w: %d requests of %d bytes are in flight to node %d",
+		return txn.Errorf("%w: %w: %d requests of %d bytes are in flight to node %d",
 			txn.ErrNotSent, txn.ErrOverloaded, len(b.pending), b.bytes, b.node)
 	}
 	b.pending[w.id] = w

@@ -196,7 +196,7 @@ func (p *Peers) box(node uint64) (*outbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
+		return nil, txn.Errorf("%w: %w: this node is stopping", txn.ErrNotSent, txn.ErrClosed)
 	}
 	if box := p.boxes[node]; box != nil {
 		return box, nil

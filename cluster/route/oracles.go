@@ -30,9 +30,9 @@ type NotLeader struct{ Leader uint64 }
 // Error names the leader, if it is known.
 func (e *NotLeader) Error() string {
 	if e.Leader == 0 {
-		return "route: this node does not lead meta, and knows no node that does"
+		return "the node asked does not lead meta, and knows no node that does"
 	}
-	return fmt.Sprintf("route: this node does not lead meta; node %d does", e.Leader)
+	return fmt.Sprintf("the node asked does not lead meta; node %d does", e.Leader)
 }
 
 // Oracles sends requests for timestamps to the oracle of the node that leads meta (design section
@@ -73,7 +73,7 @@ func (o *Oracles) Saw(ts mvcc.Timestamp) { o.clock.saw(ts) }
 // leadership by a round of messages first.
 const oracleAttempt = time.Second
 
-var errNoOracle = errors.New("route: no node grants timestamps at present")
+var errNoOracle = errors.New("no node grants timestamps at present")
 
 // Ask returns the first of n consecutive timestamps, where n is at most count. It asks the
 // believed leader of meta, then the nodes that may know the leader, each once. With bypass
