@@ -195,7 +195,7 @@ func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerReq
 	select {
 	case <-h.opened:
 	default:
-		reply(refused(pb.Error_CODE_UNAVAILABLE, "the node is starting"))
+		reply(refused(pb.Error_CODE_UNAVAILABLE, "node %d is starting", h.self.NodeID))
 		return
 	}
 	switch body := req.Body.(type) {
@@ -298,7 +298,7 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
 	reply func(*wire.PeerResponse)) {
 	away := func(leader uint64) {
-		r := refused(pb.Error_CODE_NOT_LEADER, "this node does not lead meta")
+		r := refused(pb.Error_CODE_NOT_LEADER, "node %d does not lead meta", h.self.NodeID)
 		r.Error.LeaderNode = leader
 		reply(r)
 	}
@@ -313,15 +313,15 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
 		case errors.As(r.Err, &elsewhere):
 			away(elsewhere.Leader)
 		case errors.Is(r.Err, actorkit.ErrOverloaded):
-			reply(refused(pb.Error_CODE_OVERLOADED, "oracle: %v", r.Err))
+			reply(refused(pb.Error_CODE_OVERLOADED, "oracle of node %d: %v", h.self.NodeID, r.Err))
 		case r.Err != nil:
-			reply(refused(pb.Error_CODE_UNAVAILABLE, "oracle: %v", r.Err))
+			reply(refused(pb.Error_CODE_UNAVAILABLE, "oracle of node %d: %v", h.self.NodeID, r.Err))
 		default:
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Timestamps{Timestamps: r.Value}})
 		}
 	})
 	if err != nil {
-		reply(refused(pb.Error_CODE_OVERLOADED, "oracle: %v", err))
+		reply(refused(pb.Error_CODE_OVERLOADED, "oracle of node %d: %v", h.self.NodeID, err))
 	}
 }
 
@@ -331,19 +331,19 @@ func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest,
 	reply func(*wire.PeerResponse)) {
 	l := h.lockd.Load()
 	if l == nil {
-		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service is not running"))
+		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service of node %d is not running", h.self.NodeID))
 		return
 	}
 	// Callers either acquire locks or release them, never both.
 	release := len(req.GetTry()) == 0
 	err := l.Port().Tell(req, deadline, release, func(r actorkit.Result[*wire.LockdResponse]) {
 		if r.Err != nil {
-			reply(refused(pb.Error_CODE_UNAVAILABLE, "lockd: %v", r.Err))
+			reply(refused(pb.Error_CODE_UNAVAILABLE, "lock service of node %d: %v", h.self.NodeID, r.Err))
 			return
 		}
 		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Lockd{Lockd: r.Value}})
 	})
 	if err != nil {
-		reply(refused(pb.Error_CODE_OVERLOADED, "lockd: %v", err))
+		reply(refused(pb.Error_CODE_OVERLOADED, "lock service of node %d: %v", h.self.NodeID, err))
 	}
 }

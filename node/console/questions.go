@@ -360,7 +360,7 @@ func timeOf(text string) (mvcc.Timestamp, error) {
 
 // errNoReader reports that rows require a login.
 var errNoReader = errors.New("node: rows and values require a login or, on a node without certificates, " +
-	"a loopback address: log in, or use `percolator scan` and `percolator history`")
+	"that its console listens on a loopback address (--http): log in, or use `percolator scan` and `percolator history`")
 
 // MayRead returns an error if users who have not logged in may not read rows and values. A node
 // without certificates cannot identify users, so it decides by its listening address: a user who

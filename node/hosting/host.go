@@ -239,7 +239,8 @@ func (h *Host) awaitApplied(ctx context.Context, node uint64) error {
 			return nil
 		}
 		if err := txn.Sleep(ctx, applyPause); err != nil {
-			return fmt.Errorf("node %d is alive and has not applied the observer catalogue: %w", node, err)
+			return fmt.Errorf("hosting: node %d is alive but has not confirmed the newest policy and observer catalogue: %w",
+				node, err)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func (r *registration) attempt(ctx context.Context) (map[string]observer.Link, e
 	// also announces changes of other nodes that not every tablet has received.
 	r.left = left
 	if err := r.catalogue.Sync(ctx); err != nil {
-		return links, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
+		return links, errors.Join(missing, fmt.Errorf("hosting: announce the registered observers: %w", err))
 	}
 	return links, missing
 }
