@@ -22,7 +22,8 @@ var (
 		"before; if it is lost, empty both directories and let the node join again")
 	// ErrDamaged reports that the directory is a store's, but parts of it are missing or
 	// unreadable.
-	ErrDamaged = errors.New("store: directory is damaged: restore it from a backup, or empty it and let the node join again")
+	ErrDamaged = errors.New("store: directory is damaged: empty it and let the node join again, and restore tablets without " +
+		"another replica from a backup")
 )
 
 // Errors of an open store.
@@ -36,7 +37,8 @@ var (
 	// ErrDiskFull reports that free space, or another resource that files need (ShortError),
 	// is below the watermark. It can be retried once space is free. The watermark exists
 	// because Badger writes through memory maps, where a full disk kills the process.
-	ErrDiskFull = errors.New("store: free disk space is below the watermark: free some, or grow the disk")
+	ErrDiskFull = errors.New("store: free disk space is below the watermark, or another resource for files is short: " +
+		"free some, or provide more")
 	// ErrBatchTooLarge reports that one batch exceeds MaxBatchBytes or MaxBatchLen, or that one
 	// entry exceeds a Badger transaction. Permanent for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large")

@@ -58,7 +58,8 @@ func (e *ShortError) Error() string {
 			"sysctl -w vm.max_map_count=%d, or more", e.Free, e.Limit, e.Least,
 			e.Limit+e.Least-e.Free)
 	default:
-		return fmt.Sprintf("%v (%d bytes must be free on the file system of %s, %d are)", ErrDiskFull, e.Least, e.Dir, e.Free)
+		return fmt.Sprintf("store: free disk space is below the watermark: free some, or grow the disk "+
+			"(%d bytes must be free on the file system of %s, %d are)", e.Least, e.Dir, e.Free)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestSnapshotWithoutSpace(t *testing.T) {
 	r.Deliver(message(d, 7))
 	r.settle()
 	a := r.send(snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 3)[0])
-	if !strings.Contains(a.Refused, store.ErrDiskFull.Error()) || r.Stats().Refused != 1 ||
+	if !strings.Contains(a.Refused, "store: free disk space is below the watermark") || r.Stats().Refused != 1 ||
 		r.Stats().Installed != 0 {
 		t.Fatalf("answered %v, want ErrDiskFull; %+v, want 1 refused, 0 installed", a, r.Stats())
 	}
