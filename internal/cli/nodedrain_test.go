@@ -47,7 +47,7 @@ func TestNodeByAddress(t *testing.T) {
 			[]string{
 				"node 4 (incarnation 1, active, alive)", "node 5 (incarnation 2, active, alive)",
 			}},
-		{"nobody", []*pb.Node{other}, 0, []string{"no node listens at 10.0.0.1:7800", "node ls"}},
+		{"nobody", []*pb.Node{other}, 0, []string{"no node has the address 10.0.0.1:7800", "node ls"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, args := range [][]string{

@@ -133,7 +133,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	case policy.Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 || d%time.Millisecond != 0 {
-			return 0, fmt.Errorf("%s is not a duration in whole milliseconds, such as 90m",
+			return 0, fmt.Errorf("%s is not a duration of 0 or more in whole milliseconds, such as 90m",
 				inspect.Printable(text))
 		}
 		return uint64(d.Milliseconds()), nil
@@ -153,7 +153,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a whole number", inspect.Printable(text))
+		return 0, fmt.Errorf("%s is not a whole number from 0 on", inspect.Printable(text))
 	}
 	return n, nil
 }

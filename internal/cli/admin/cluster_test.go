@@ -26,7 +26,7 @@ func TestPolicyArguments(t *testing.T) {
 		"history": "KEY=VALUE", "histroy=1h": `did you mean "history"`,
 		"history=soon": "not a duration", "history=1ns": "whole milliseconds",
 		"replicas=2": "not odd", "replicas=7": "between 1 and 5", "replicas=-1": "not a whole number",
-		"split-size=1XB":  "not a number of bytes",
+		"split-size=1XB":  "not a whole number",
 		"no-splits=maybe": "neither", "split-max-tablets=100000": "between 1 and 65536",
 	} {
 		if _, err := parsePolicy([]string{arg}); err == nil ||

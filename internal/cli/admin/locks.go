@@ -208,7 +208,7 @@ stays atomic either way. --force requires --yes.`,
 		case v.all && len(args) > 0, !v.all && len(args) < 2:
 			return shell.Usagef(cmd, "name TABLE and ROW, or give --all")
 		case v.force && !v.yes:
-			return shell.Usagef(cmd, "--force decides live transactions: most commits fail, and "+
+			return shell.Usagef(cmd, "--force decides live transactions: the commits of most fail, and "+
 				"their clients must retry; give --yes to confirm")
 		case v.olderThan < 0:
 			return shell.Usagef(cmd, "--older-than %v is negative: give an age such as 10s",

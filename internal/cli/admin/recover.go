@@ -59,7 +59,7 @@ func (f *dirFlags) open(cmd *cobra.Command, fn func(*store.Store) error) error {
 	}
 	// Opening would create a store if there is none.
 	if _, err := os.Stat(filepath.Join(f.dir, "VERSION")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is not a node's directory: it contains no VERSION file", f.dir)
+		return fmt.Errorf("%s is not a node's directory: it does not exist, or contains no VERSION file", f.dir)
 	} else if err != nil {
 		return err
 	}

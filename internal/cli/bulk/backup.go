@@ -59,7 +59,7 @@ func (f *copyFlags) register(cmd *cobra.Command) {
 func (f *copyFlags) options(cmd *cobra.Command, m *shell.Meter) (backup.Options, error) {
 	o := backup.Options{Workers: f.workers, Rate: int64(min(f.rate, math.MaxInt64))}
 	if f.workers < 1 {
-		return o, shell.Usagef(cmd, "--workers is at least 1")
+		return o, shell.Usagef(cmd, "--workers must be at least 1")
 	}
 	o.By = shell.WhoAmI()
 	name := m.Name

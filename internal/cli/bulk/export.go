@@ -96,7 +96,7 @@ With -o json a summary is printed when FILE is complete.`,
 			return err
 		}
 		if run.name = fileArgument(args); run.name == "" {
-			return shell.Usagef(cmd, "FILE is empty")
+			return shell.Usagef(cmd, "the name FILE is empty")
 		}
 		run.rows, run.columns = rows, shell.ColumnsOf(args[0], names)
 		run.want = exportState{

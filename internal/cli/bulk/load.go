@@ -78,7 +78,7 @@ run for the rows only with --notify, after all of them are loaded. --bulk needs 
 			"load bank bank.jsonl --bulk",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if l.workers < 1 || l.batch < 1 || l.skipBad < 0 || l.maxLine < 1 {
-				return shell.Usagef(cmd, "--workers, --batch and --max-line are at least 1, "+
+				return shell.Usagef(cmd, "--workers, --batch and --max-line must be at least 1, "+
 					"--skip-bad at least 0")
 			}
 			if flag := l.foreignFlag(cmd.Flags().Changed); flag != "" {
@@ -129,7 +129,7 @@ func openInput(name string, stdin io.Reader) (*loadInput, error) {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, shell.WithHint(err, "name an existing file, or - for standard input")
+		return nil, shell.WithHint(err, "name a file that can be read, or - for standard input")
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
@@ -257,7 +257,7 @@ func (l *loading) check(ctx context.Context) error {
 		row, err := rows.next()
 		if err == nil && l.bulk {
 			if last != nil && row.row <= last.row {
-				err = coded.Errorf("", "%w: --bulk: row %s follows row %s", errBadLine,
+				err = coded.Errorf("", "%w: row %s follows row %s, and --bulk needs ascending rows", errBadLine,
 					inspect.Shortened(row.row, inspect.ValueWidth), inspect.Shortened(last.row, inspect.ValueWidth))
 			}
 			last = row

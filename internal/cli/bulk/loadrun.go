@@ -119,7 +119,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 	// never loaded.
 	digest, err := fileDigest(l.input.file, old.Offset)
 	if err != nil || digest != old.Digest {
-		return wrong("belongs to another file: the part already loaded has changed")
+		return wrong("does not fit the file: the part already loaded has changed, or cannot be read")
 	}
 	if _, err := l.input.file.Seek(old.Offset, io.SeekStart); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 // after a failure or crash. The file is replaced atomically; everything that it counts must already be
 // durable.
 
-// progressBytes limits the size of a progress file, which contains a few hundred bytes, up to four
+// progressBytes limits what is read of a progress file, which contains a few hundred bytes, up to four
 // rows of at most 4 KiB, and names of columns.
 const progressBytes = 1 << 20
 
@@ -94,8 +94,8 @@ func openPart(name string, durable int64) (part *os.File, err error) {
 	}()
 	// The kernel releases the lock however this process ends.
 	if err := syscall.Flock(int(part.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, shell.WithHint(coded.Errorf("", "%s: another process is writing it: %w", name, err),
-			"wait until it has finished")
+		return nil, shell.WithHint(coded.Errorf("", "lock %s, which another process may be writing: %w", name, err),
+			"if another process is writing the file, wait until that process has finished")
 	}
 	end, err := part.Seek(0, io.SeekEnd)
 	if err != nil {

@@ -52,7 +52,7 @@ them. Of other tables the file has the rows at which tablets begin and those on 
 		"include tables with grants: their names, split keys, rows and observers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cpu < 0 || cpu > time.Minute || cpu%time.Second != 0 {
-			return shell.Usagef(cmd, "--cpu %v: whole seconds up to a minute", cpu)
+			return shell.Usagef(cmd, "--cpu %v: give whole seconds up to a minute", cpu)
 		}
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
 			cfg, err := d.Conn.Config(cmd)

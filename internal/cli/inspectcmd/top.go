@@ -70,7 +70,7 @@ exits. Only operators see clients.`,
 		Example: "top\ntop --interval 5s\ntop -o json",
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < time.Second || rows < 1 {
-				return shell.Usagef(cmd, "--interval is at least 1s, and --rows at least 1")
+				return shell.Usagef(cmd, "--interval must be at least 1s, and --rows at least 1")
 			}
 			return nil
 		},

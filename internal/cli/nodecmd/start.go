@@ -219,7 +219,7 @@ func watch(signals <-chan os.Signal, cancel context.CancelFunc) <-chan struct{} 
 }
 
 // errForced reports that a second signal stopped the node.
-var errForced = errors.New("stopped before it was drained")
+var errForced = errors.New("a second signal stopped the node before it was drained and closed")
 
 // stop ends the functions of app.OnStart, then drains and closes the node; a second signal aborts
 // that.

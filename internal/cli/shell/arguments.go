@@ -177,7 +177,7 @@ func (b *ByteSize) Set(text string) error {
 	unit := strings.TrimSpace(text[len(number):])
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
-		return fmt.Errorf("%q is not a number of bytes, such as 96MiB", text)
+		return fmt.Errorf("%q is not a whole number with or without a unit, such as 96MiB", text)
 	}
 	for i, name := range byteUnits {
 		if unit != name && unit != "" {

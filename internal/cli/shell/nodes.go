@@ -65,7 +65,7 @@ func buildText(n *pb.Node) string {
 }
 
 // errWhichNode reports an address that several nodes have had.
-var errWhichNode = errors.New("several nodes have this address")
+var errWhichNode = errors.New("several nodes have had this address")
 
 // NodeID returns the id of the node that name denotes: an id, or an address for clients. If several
 // nodes have had the address, it denotes the one that is alive, and errWhichNode is returned unless
@@ -90,7 +90,7 @@ func (s *Session) NodeID(ctx context.Context, name string) (uint64, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return 0, WithHint(fmt.Errorf("no node listens at %s", inspect.Printable(name)),
+		return 0, WithHint(fmt.Errorf("no node has the address %s", inspect.Printable(name)),
 			"`node ls` lists the nodes")
 	case len(alive) == 1:
 		return alive[0].NodeId, nil
