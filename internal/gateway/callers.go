@@ -63,7 +63,7 @@ func (all *callers) call(who rpc.Caller) (*caller, func(), error) {
 	case all.calls >= maxCalls:
 		return nil, nil, txn.Errorf("%w: this node's gateway already serves %d calls", percolator.ErrOverloaded, maxCalls)
 	case c != nil && c.calls >= maxOwnCalls:
-		return nil, nil, txn.Errorf("%w: this node's gateway already serves %d of your calls", percolator.ErrOverloaded, maxOwnCalls)
+		return nil, nil, txn.Errorf("%w: this node's gateway already serves %d calls of this caller", percolator.ErrOverloaded, maxOwnCalls)
 	case c == nil && !all.room():
 		return nil, nil, txn.Errorf("%w: this node's gateway already serves %d clients", percolator.ErrOverloaded, maxCallers)
 	}

@@ -40,7 +40,7 @@ const (
 var errRun = txn.Invalid("the session is of an observer's run: finish it by Work.Finish")
 
 // errSnapshot is the error of a change in a session that is a snapshot.
-var errSnapshot = txn.Invalid("the session is a snapshot")
+var errSnapshot = txn.Invalid("the session is a snapshot, which neither writes nor commits")
 
 // sessions are the sessions of a node.
 type sessions struct {
@@ -96,7 +96,7 @@ func (all *sessions) begin(s *session) error {
 	case all.open >= maxSessions:
 		return txn.Errorf("%w: this node already has %d sessions", percolator.ErrOverloaded, maxSessions)
 	case all.own[s.who] >= maxOwnSessions:
-		return txn.Errorf("%w: you already have %d sessions on this node", percolator.ErrOverloaded, maxOwnSessions)
+		return txn.Errorf("%w: this caller already has %d sessions on this node", percolator.ErrOverloaded, maxOwnSessions)
 	}
 	s.id = fmt.Sprintf("%d-%d-%s", all.node, all.incarnation, rand.Text())
 	s.used = time.Now()
@@ -226,7 +226,7 @@ func (all *sessions) commit(who *caller, id string, ofRun bool) (s *session, fir
 	case s.tx == nil && s.ending == nil:
 		return nil, false, errSnapshot
 	case ofRun && s.run == nil:
-		return nil, false, txn.Invalid("the session is not of a run: commit it")
+		return nil, false, txn.Invalid("the session is not of an observer's run: commit it")
 	case !ofRun && s.run != nil:
 		return nil, false, errRun
 	case s.ending != nil:

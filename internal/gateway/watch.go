@@ -123,7 +123,7 @@ func gather(enc encoder, first percolator.Change, arrived <-chan percolator.Chan
 // rangesOf returns the ranges, restricted to their columns.
 func rangesOf(all []*gw.RowRange) ([]percolator.RowRange, error) {
 	if len(all) == 0 || len(all) > maxRanges {
-		return nil, txn.Invalid("%d ranges; it must be between 1 and %d", len(all), maxRanges)
+		return nil, txn.Invalid("%d ranges; there must be between 1 and %d", len(all), maxRanges)
 	}
 	out := make([]percolator.RowRange, len(all))
 	for i, r := range all {

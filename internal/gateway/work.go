@@ -37,7 +37,7 @@ const (
 )
 
 var (
-	errWorkerLost  = txn.NewError("the worker of the run has died: its stream broke, or its lease ended")
+	errWorkerLost  = txn.NewError("the worker of the run is gone: its stream or its lease has ended")
 	errWorkerEnded = txn.Errorf("%w: the worker has no stream on this node", errSessionEnded)
 )
 
@@ -234,7 +234,7 @@ func (s *service) Retire(ctx context.Context,
 // registry returns the observers and the tables of the request.
 func (w *workerStream) registry(req *gw.ObserveRequest) (*percolator.Registry, error) {
 	if n := len(req.Observers); n == 0 || n > maxObservers {
-		return nil, txn.Invalid("%d observers; it must be between 1 and %d", n, maxObservers)
+		return nil, txn.Invalid("%d observers; there must be between 1 and %d", n, maxObservers)
 	}
 	r := percolator.NewRegistry()
 	for _, table := range req.Tables {
