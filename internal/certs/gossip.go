@@ -59,7 +59,7 @@ const (
 const notUsed = "# added, not used yet"
 
 // ErrNotUsed reports that DropOld would drop the newest key, which was added but never used.
-var ErrNotUsed = fmt.Errorf("%w: the key added last is not in use yet and would be dropped",
+var ErrNotUsed = fmt.Errorf("%w: the gossip key added last is not in use yet and would be dropped",
 	ErrFiles)
 
 // RotateGossipKey executes a step on dir's gossip.keys and returns the new number of keys. No step
@@ -74,8 +74,8 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	switch step {
 	case AddKey:
 		if len(keys) == maxGossipKeys {
-			return 0, fmt.Errorf("%w: the file has %d keys already; drop the old ones first", ErrFiles,
-				len(keys))
+			return 0, fmt.Errorf("%w: %s has %d keys already; drop the old ones first", ErrFiles,
+				filepath.Join(dir, GossipKeys), len(keys))
 		}
 		key, err := newGossipKey()
 		if err != nil {
@@ -84,7 +84,8 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 		keys, comment = append(keys, key), notUsed
 	case UseKey:
 		if len(keys) < 2 {
-			return 0, fmt.Errorf("%w: the file has only one key; add one first", ErrFiles)
+			return 0, fmt.Errorf("%w: %s has only one key; add one first", ErrFiles,
+				filepath.Join(dir, GossipKeys))
 		}
 		last := len(keys) - 1
 		keys = append([][]byte{keys[last]}, keys[:last]...)

@@ -67,7 +67,7 @@ func readRevoked(path string, authorities []*x509.Certificate) (revoked, error) 
 			known = known || string(l.AuthorityKeyId) == string(ca.SubjectKeyId)
 		}
 		if known && !signed {
-			return nil, fmt.Errorf("%w: %s: a list is not signed by its authority", ErrFiles, path)
+			return nil, fmt.Errorf("%w: a revocation list in %s is not signed by its authority", ErrFiles, path)
 		}
 		for _, e := range l.RevokedCertificateEntries {
 			if signed {

@@ -157,7 +157,7 @@ func (c *Conn) Admit() error {
 	case l.admitted >= l.cfg.Admitted:
 		return fmt.Errorf("%w: %d connections are in use", ErrFull, l.admitted)
 	case l.cfg.Share > 0 && l.shares[c.host] >= l.cfg.Share:
-		return fmt.Errorf("%w: %d connections from your address are in use", ErrFull, l.cfg.Share)
+		return fmt.Errorf("%w: %d connections from the client's address or IPv6 network are in use", ErrFull, l.cfg.Share)
 	}
 	l.removePending(c)
 	l.admitted++

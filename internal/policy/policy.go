@@ -221,7 +221,7 @@ func Check(p *pb.Policy) error {
 		}
 	}
 	if hold := p.GetMaxHoldMs(); hold != 0 && p.HistoryMs != nil && hold < p.GetHistoryMs() {
-		return fmt.Errorf("collection-max-hold=%v is below the history of %v, which is kept anyway: raise it, or set it to 0",
+		return fmt.Errorf("collection-max-hold=%v is below history=%v, which is kept anyway: raise collection-max-hold, or set it to 0",
 			Millis(hold), Millis(p.GetHistoryMs()))
 	}
 	return nil

@@ -240,7 +240,7 @@ func (c Caller) checkRevoked(ctx context.Context, cfg *ServerConfig) error {
 			"serial", certs.Serial(c.cert), "from", c.From)
 		_ = conn.Close()
 	}
-	return status.Error(codes.Unauthenticated, "percolator: this certificate was revoked by its authority: ask for another one")
+	return status.Error(codes.Unauthenticated, "percolator: the client's certificate was revoked by its authority: use another one")
 }
 
 // refuse returns an error unless the caller has the required role. An empty role means Operator,
