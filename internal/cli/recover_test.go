@@ -167,5 +167,5 @@ func TestRecoverCommands(t *testing.T) {
 	}
 	run(shell.ExitDone, "applied plan", "apply", plan, "--dir", dir)
 	run(shell.ExitDone, "was already applied to", "apply", plan, "--dir", dir)
-	run(shell.ExitFailed, "has run since", "apply", plan+"2", "--dir", dir)
+	run(shell.ExitFailed, "has changed since its inspection", "apply", plan+"2", "--dir", dir)
 }

@@ -95,7 +95,7 @@ func (a *applying) check(self join.Stored) error {
 		return err
 	}
 	if in.Fingerprint != a.plan.Stores[i].Fingerprint {
-		return fmt.Errorf("%w: node %d has run since; make a new plan", ErrOtherStore, self.NodeID)
+		return fmt.Errorf("%w: the directory of node %d has changed since its inspection; make a new plan", ErrOtherStore, self.NodeID)
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func (p *planner) fit() error {
 	for _, in := range p.all {
 		for _, other := range p.all {
 			if start, ok := in.Heard[other.Node]; ok && !slices.Contains(other.Starts, start) {
-				return fmt.Errorf("%w: node %d knows a later start of node %d: that directory is an old copy",
+				return fmt.Errorf("%w: node %d knows a later start of node %d, whose inspected directory is an old copy",
 					ErrUnfit, in.Node, other.Node)
 			}
 		}
@@ -398,7 +398,7 @@ func (p *planner) fill(free []span) error {
 		return nil
 	}
 	if len(p.found[cluster.MetaTablet]) == 0 || p.meta == nil {
-		return fmt.Errorf("%w: the meta tablet is among them; restore a backup", ErrGap)
+		return fmt.Errorf("%w: those of the meta tablet are among them; restore a backup", ErrGap)
 	}
 	var lost []uint64
 	for _, d := range p.meta.Tablets {
