@@ -168,7 +168,7 @@ var errRolledBack = Errorf("%w: another client has rolled this transaction back"
 // notifyOnly returns the error that names the cell of the wrong kind.
 func notifyOnly(res *pb.MutationResult) error {
 	cell := wire.Cell(res.ConflictAt)
-	return Errorf("%w: row %q column %q: only a weak column can be notified, and it cannot be written", ErrNotifyOnly, cell.Row, cell.Column)
+	return Errorf("%w: row %q column %q: a weak column can be notified but not written, any other column written but not notified", ErrNotifyOnly, cell.Row, cell.Column)
 }
 
 // ConflictError names the cell that another transaction changed first. It wraps
@@ -189,7 +189,7 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 
 // errFenced means that the reply to a commit was lost, or unexpected, and the transaction has
 // since been rolled back. It did not commit, so it counts as a conflict.
-var errFenced = Errorf("%w: the reply to the commit was lost, and this transaction is rolled back",
+var errFenced = Errorf("%w: the reply to the commit was lost or unexpected, and this transaction has been rolled back",
 	ErrConflict)
 
 // rollbackRequest rolls startTS back at the cells and intents of one tablet.

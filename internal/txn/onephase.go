@@ -117,7 +117,7 @@ func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
 		// Two phases with this start timestamp could meet a late copy of the one-phase
 		// commit, and the two would get different commit timestamps. Another run gets
 		// another start timestamp.
-		return Errorf("%w: the tablet of this transaction's cells was split during its commit",
+		return Errorf("%w: this transaction no longer fits into one message to one tablet, as after a split",
 			ErrConflict)
 	}
 	return errManyTablets

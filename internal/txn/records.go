@@ -148,7 +148,7 @@ func restored(res *pb.MutationResult) error {
 	cell := wire.Cell(res.GetConflictAt())
 	if ts := mvcc.Timestamp(res.GetCommitTs()); ts != 0 {
 		return Errorf("%w: row %q column %q was deleted at %s, and its history is not collected yet: drop the "+
-			"table and restore it again, or run the same restore again once the cluster's history is shorter than that",
+			"table and restore it again, or run the same restore again once the cluster's history no longer includes the deletion",
 			ErrConflict, cell.Row, cell.Column, time.UnixMilli(ts.Millis()).UTC().Format(time.RFC3339))
 	}
 	return Errorf("%w: row %q column %q has been written by another client", ErrConflict,

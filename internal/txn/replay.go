@@ -103,8 +103,8 @@ func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
 		}
 		break // the row's notification would be the first
 	}
-	return Invalid("observer %q has no parked notification for row %q: it has run since, or the row has "+
-		"changed", observer, row)
+	return Invalid("observer %q has no parked notification for row %q: none was parked, or the observer "+
+		"has run since, or the row has changed", observer, row)
 }
 
 // registered returns the observer of that name.

@@ -92,7 +92,7 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 		}
 	}
 	if slices.ContainsFunc(tables, func(t *pb.Table) bool { return t.Hidden }) {
-		return 0, Errorf("%w: %q, or this certificate has no grant for it: ask an operator for `percolator grant`",
+		return 0, Errorf("%w: %q, or the client has no grant for it: ask an operator for `percolator grant`",
 			ErrNoTable, name)
 	}
 	return 0, Errorf("%w: %q", ErrNoTable, name)
@@ -164,7 +164,7 @@ func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) erro
 		switch {
 		case err != nil && pending > 0:
 			return Errorf("%w; %d of the %d split keys of table %q are left: the same CreateTable "+
-				"continues with them, and dropping the table ends it", err, pending, len(req.SplitKeys), req.Name)
+				"continues with them, and dropping the table abandons them", err, pending, len(req.SplitKeys), req.Name)
 		case err != nil:
 			return err
 		}
