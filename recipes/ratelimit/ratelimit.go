@@ -71,7 +71,7 @@ var (
 	// ErrLimited reports that the bucket has not enough tokens.
 	ErrLimited = errors.New("ratelimit: not enough tokens")
 	// ErrNoDatabase is returned outside an observer's run.
-	ErrNoDatabase = errors.New("ratelimit: called outside an observer's run")
+	ErrNoDatabase = errors.New("ratelimit: the context is not of an observer's run")
 )
 
 // Acquire takes n tokens of the key in a transaction of its own, within an observer's run. If

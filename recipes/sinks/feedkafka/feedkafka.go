@@ -11,7 +11,6 @@ package feedkafka
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -184,7 +183,7 @@ func storedPosition(ctx context.Context, cfg Config) (position percolator.Timest
 			}
 			ts, parseErr := strconv.ParseUint(string(r.Value), 10, 64)
 			if parseErr != nil {
-				err = fmt.Errorf("feedkafka: the position at offset %d is damaged: %w", r.Offset, parseErr)
+				err = fmt.Errorf("feedkafka: the position at offset %d of topic %q is damaged: %w", r.Offset, r.Topic, parseErr)
 			}
 			position = percolator.Timestamp(ts)
 		})
@@ -205,7 +204,7 @@ func endOf(ctx context.Context, client *kgo.Client, topic string) (int64, error)
 		return 0, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, errors.New("feedkafka: the broker does not say where the topic of positions ends")
+		return 0, fmt.Errorf("feedkafka: the broker does not say where topic %q ends", topic)
 	}
 	if code := resp.Topics[0].Partitions[0].ErrorCode; code != 0 {
 		return 0, fmt.Errorf("feedkafka: find the end of topic %q: %w", topic,

@@ -228,7 +228,7 @@ func (c *copier) flush(ctx context.Context) error {
 	c.batch, c.bytes = pgx.Batch{}, 0
 	var refusal *pgconn.PgError
 	if errors.As(err, &refusal) && refusal.Code == indexRowTooLarge {
-		return fmt.Errorf("feedpostgres: %w: a row with its names: %w", percolator.ErrTooLarge, err)
+		return fmt.Errorf("feedpostgres: %w: a cell's table, row and column, which are the primary key: %w", percolator.ErrTooLarge, err)
 	}
 	if err != nil {
 		return fmt.Errorf("feedpostgres: apply changes: %w", err)
