@@ -80,7 +80,7 @@ func run(ctx context.Context, only []string) error {
 		}
 	}
 	if len(only) > 0 && len(chosen) != len(only) {
-		return fmt.Errorf("%v: not all of these are known", only)
+		return fmt.Errorf("not all of %v are names of properties", only)
 	}
 	if err := build(ctx, root, dir, chosen); err != nil {
 		return err
@@ -119,7 +119,7 @@ func complete(root string) error {
 	slices.Sort(have)
 	slices.Sort(want)
 	if want = slices.Compact(want); !slices.Equal(have, want) {
-		return fmt.Errorf("there are patches for %v, and tests are named for %v", have, want)
+		return fmt.Errorf("the patches are for %v, and the tests for %v: they must be the same", have, want)
 	}
 	return nil
 }
