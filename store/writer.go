@@ -110,7 +110,7 @@ func (w *Writer) failLocked(err error) error {
 }
 
 // write commits the batches, in as many Txns as they need, and then makes them visible. A
-// Txn refers to its entries in place. Locks may be kept instead (locks.go). After an error
+// Txn refers to its entries in place. Locks may be kept in memory instead (locks.go). After an error
 // the writer has failed. committing is held, except by Open.
 func (w *Writer) write(batches []*Batch) error {
 	entries, size := 0, 0

@@ -17,7 +17,7 @@ import (
 
 // builds are the versions supported by the nodes' builds.
 type builds struct {
-	newest version.Number // newest version supported by any node
+	newest version.Number // newest version supported by some node
 	behind []string       // descriptions of the nodes that do not support it
 }
 
@@ -76,7 +76,7 @@ func agreedText(a version.Agreed) string {
 	return fmt.Sprintf("the minimum version %d and the active version %d", a.Minimum, a.Active)
 }
 
-// commonVersion returns the newest version that any node's build supports, by the registrations of
+// commonVersion returns the newest version that some node's build supports, by the registrations of
 // all nodes, including those that are down, and by the gossip of live nodes that have restarted
 // since. It fails unless every node supports that version.
 func (s *Service) commonVersion(ctx context.Context) (version.Number, error) {
