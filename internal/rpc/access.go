@@ -204,7 +204,7 @@ func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
 			return c, c.checkRevoked(ctx, cfg)
 		}
 	}
-	return Caller{}, status.Error(codes.Unauthenticated, "percolator: the client has no certificate")
+	return Caller{}, status.Error(codes.Unauthenticated, "the client has no certificate")
 }
 
 // identity returns the name in the certificate or of the token; in plain text it returns the
@@ -240,7 +240,7 @@ func (c Caller) checkRevoked(ctx context.Context, cfg *ServerConfig) error {
 			"serial", certs.Serial(c.cert), "from", c.From)
 		_ = conn.Close()
 	}
-	return status.Error(codes.Unauthenticated, "percolator: the client's certificate was revoked by its authority: use another one")
+	return status.Error(codes.Unauthenticated, "the client's certificate was revoked by its authority: use another one")
 }
 
 // refuse returns an error unless the caller has the required role. An empty role means Operator,

@@ -47,7 +47,7 @@ var (
 	ErrNoHost       = coded.New("", "there is no such host")
 	ErrHTTP1        = coded.New("", "it answers in HTTP/1, as a console does and no node's --listen address")
 	ErrPlainText    = coded.New("", "it speaks plain text, and this process TLS")
-	ErrRefusedCert  = coded.New("", "it refuses this certificate, which is of another authority or revoked")
+	ErrRefusedCert  = coded.New("", "it refuses the certificate of this process, which is revoked or not for this use")
 	ErrWantsTLS     = coded.New("", "it closes plain-text connections, as a node with certificates does")
 	ErrWrongHost    = coded.New("", "its certificate lacks that host")
 	ErrCertificates = coded.New("", "the certificates do not match")

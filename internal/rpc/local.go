@@ -65,7 +65,7 @@ func (s *Server) Recheck(ctx context.Context, who Caller) error {
 // refusePlace returns the error of a connection for which no place is free.
 func refusePlace(err error) *txn.ServerError {
 	return &txn.ServerError{
-		Code: pb.Error_CODE_OVERLOADED, Message: fmt.Sprintf("percolator: %v: ask another node", err),
+		Code: pb.Error_CODE_OVERLOADED, Message: fmt.Sprintf("%v: ask another node", err),
 		RetryAfter: placeRetry,
 	}
 }
@@ -188,7 +188,7 @@ func (c localConn) Invoke(ctx context.Context, method string, req, resp any, _ .
 			return err
 		}
 	}
-	return status.Errorf(codes.Unimplemented, "percolator: there is no method %s", method)
+	return status.Errorf(codes.Unimplemented, "there is no method %s", method)
 }
 
 // NewStream implements grpc.ClientConnInterface. It returns an error: all calls are unary.

@@ -66,7 +66,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	who.works = worksIn(ctx) && who.Role.Includes(certs.Observer)
 	// The listener is not from Serve, so the connection has no memory limit.
 	if o.conn == nil {
-		return status.Error(codes.Internal, "percolator: the connection is not known")
+		return status.Error(codes.Internal, "the connection is not known")
 	}
 	o.performer = performer{s: s, who: who, memory: o.conn.memory}
 	// The writer ends last, so that every accepted operation is answered, also while draining.

@@ -114,7 +114,7 @@ func (o *performer) attempt(ctx context.Context, t *task, room int64) (resp *pb.
 	var panicked error
 	defer func() {
 		if panicked != nil {
-			resp, bytes = fit(failed(pb.Error_CODE_INTERNAL, "percolator: internal error"))
+			resp, bytes = fit(failed(pb.Error_CODE_INTERNAL, "internal error"))
 		}
 	}()
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)

@@ -136,7 +136,7 @@ func recovered(logger *slog.Logger, where string, err *error) {
 	if r := recover(); r != nil {
 		logger.Error("handler panicked", "method", where, "panic", fmt.Sprint(r), "stack",
 			string(debug.Stack()))
-		*err = status.Error(codes.Internal, "percolator: internal error")
+		*err = status.Error(codes.Internal, "internal error")
 	}
 }
 

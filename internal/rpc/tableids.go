@@ -66,7 +66,7 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 		}
 	}
 	if id > t.highest.Load() {
-		return &pb.Error{Code: pb.Error_CODE_NO_TABLE, Message: "no table has been given this id"}
+		return &pb.Error{Code: pb.Error_CODE_NO_TABLE, Message: "no table has the id in the request"}
 	}
 	return nil
 }

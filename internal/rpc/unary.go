@@ -48,7 +48,7 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any,
 // NewStream implements grpc.ClientConnInterface. It fails: only links open streams.
 func (unary) NewStream(context.Context, *grpc.StreamDesc, string,
 	...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, status.Error(codes.Unimplemented, "percolator: not a unary call")
+	return nil, status.Error(codes.Unimplemented, "not a unary call")
 }
 
 // maxCallPause is the maximum pause, before jitter, before an overloaded call is repeated.

@@ -30,7 +30,7 @@ var ErrDraining = errors.New("rpc: the node is stopping")
 // Work serves a worker's session.
 func (s *service) Work(stream grpc.BidiStreamingServer[pb.WorkRequest, pb.WorkResponse]) error {
 	if s.cfg.Work == nil {
-		return status.Error(codes.Unimplemented, "percolator: this node accepts no workers")
+		return status.Error(codes.Unimplemented, "this node accepts no workers")
 	}
 	who, err := callerOf(stream.Context(), &s.cfg)
 	if err != nil {
