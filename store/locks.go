@@ -45,7 +45,7 @@ func isLock(key []byte) bool { return len(key) > 0 && key[0] == byte(mvcc.GroupL
 func (l *locks) keep(o *op) bool {
 	entry, kept := l.kept[string(o.key)]
 	if kept {
-		delete(l.kept, entry[:len(o.key)]) // not string(o.key), which would be allocated
+		delete(l.kept, string(o.key))
 		l.bytes -= len(entry) + entryOverhead
 		if o.del {
 			return true

@@ -144,7 +144,7 @@ func (s *Store) roomToCompact() error {
 	return nil
 }
 
-// tableBytes returns the size of all tables.
+// tableBytes returns the size of all of Badger's tables.
 func (d *database) tableBytes() (n int64) {
 	for _, l := range d.db.Levels() {
 		n += l.Size

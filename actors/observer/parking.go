@@ -37,7 +37,8 @@ func (r *run) unparked(ctx context.Context) (bool, outcome) {
 	return n.ParkedTS == 0, outcome{kind: clean}
 }
 
-// unparked is like run.unparked for the due cells, with one message to each tablet.
+// unparked clears due for the changes that are parked, and sets their outcomes, as run.unparked does
+// for one. It reads only the entries of runs with reread, with one message to each tablet.
 func (b *batch) unparked(ctx context.Context, due []bool) error {
 	var cells []mvcc.Cell
 	for i, r := range b.runs {

@@ -117,7 +117,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	})
 	if !taken {
 		call.Reply(wire.Failure(pb.Error_CODE_OVERLOADED,
-			"tablet %d has too many confirmations waiting; try again", e.id))
+			"tablet %d has too many background jobs waiting to check whether older transactions have ended; try again", e.id))
 	}
 }
 

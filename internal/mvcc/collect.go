@@ -40,8 +40,8 @@ type CellAt struct {
 // notification still needs it.
 type Garbage struct {
 	// Group is H for write records of the cell, its newest record and long values
-	// included; K for its newest committed lock; R for a rollback record; N or M for an
-	// entry of a dropped table.
+	// included; K for its newest committed lock; R for a rollback record; N for a
+	// notification, or M for a raw cell, of a dropped table.
 	Group Group
 	Cell  Cell
 	// H: all records with a lower commit_ts are gone already; R: the start timestamp

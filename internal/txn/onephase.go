@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// errManyTablets means that the cells do not fit into one message to one tablet, and that nothing
-// was sent.
+// errManyTablets means that the cells are in several tablets, or too many or too long for one message,
+// and that nothing was sent. Callers commit in two phases instead.
 var errManyTablets = NewError("cells in several tablets")
 
 // Why one phase suffices: the tablet commits all cells in one entry of its log, so a crash

@@ -253,8 +253,9 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 		}
 		return 0, true, nil
 	case pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
-		// unknown: below the safepoint nothing can be inferred; the tablet's garbage
-		// collection decides
+		// locked: the primary is being prewritten or committed in one phase. unknown: below the
+		// safepoint a missing record proves nothing, but locks older than it were resolved before
+		// it rose. The caller looks at the lock again.
 		return 0, true, nil
 	default:
 		return 0, false, Errorf("%w: unexpected status of a status check: %v", ErrUnavailable, res.Status)

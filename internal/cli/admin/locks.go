@@ -231,8 +231,8 @@ stays atomic either way. --force requires --yes.`,
 // resolvedJSON is the outcome of one lock.
 type resolvedJSON struct {
 	lockJSON
-	// Outcome is committed or rolled_back (resolved), alive (unchanged), or gone: another client
-	// was faster.
+	// Outcome is committed or rolled_back (resolved, unless Left), alive (unchanged), or gone:
+	// resolved, but the client no longer remembers the decision.
 	Outcome  string `json:"outcome"`
 	CommitTS uint64 `json:"commit_ts,omitempty"`
 	Forced   bool   `json:"forced,omitempty"`
