@@ -36,8 +36,8 @@ import (
 const (
 	checkpointBytes    = 64 << 20
 	checkpointInterval = 30 * time.Second
-	// The oldest segment of the log is rewritten if at most a rewriteShare-th of it is live, or
-	// if there are more than rewriteSegments segments, less than half of whose bytes are live.
+	// The oldest segment of the log is rewritten if at most 1/rewriteShare of its bytes are live, or if
+	// there are more than rewriteSegments segments, of whose bytes at most half are live.
 	rewriteShare    = 16
 	rewriteSegments = 16
 )
@@ -277,8 +277,8 @@ func (s *Store) syncState() error {
 	return nil
 }
 
-// maintainLog makes a checkpoint if one is due, and after it rewrites the oldest segments if the
-// log has few live bytes (rewriteSegments). watch calls it.
+// maintainLog makes a checkpoint if one is due, and moves the live entries of the log's oldest
+// segments as worthRewriting says. watch calls it.
 func (s *Store) maintainLog() {
 	bytes, age := s.checkpoints.since(s.log.Stats().Written)
 	if bytes >= checkpointBytes || age >= checkpointInterval && (bytes > 0 || s.checkpoints.stale()) {
@@ -289,11 +289,18 @@ func (s *Store) maintainLog() {
 		s.checkpoints.made(s.log.Stats().Written)
 	}
 	for worthRewriting(s.log.Stats()) {
-		// Appends meet and report the same errors.
-		if _, err := s.log.Rewrite(); err != nil {
-			s.opts.Logger.Debug("store: rewriting the log's oldest segment failed", "error", err)
-			return
+		_, err := s.log.Rewrite()
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, raftlog.ErrDiskFull) || errors.Is(err, raftlog.ErrFailed) || errors.Is(err, raftlog.ErrClosed):
+			return // appends return it too
+		case err.Error() != s.unmoved:
+			s.unmoved = err.Error()
+			s.opts.Logger.Error("store: the log's oldest segment can't be freed, so the log grows: an entry of it "+
+				"can't be moved", "error", err)
 		}
+		return
 	}
 }
 

@@ -35,6 +35,7 @@ type Store struct {
 	damage    *damage
 	suspicion chan struct{} // see suspect
 
+	unmoved    string     // last error of maintainLog's rewriting, which alone uses it
 	reclaiming sync.Mutex // held while Reclaim or Compact works
 	replaced   sync.Mutex // held until damage of the tables that checkReplaced verifies is recorded
 }

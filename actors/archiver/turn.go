@@ -105,7 +105,7 @@ func due(s *pb.BackupSchedule, now time.Time) bool {
 		return true
 	}
 	elapsed := now.UnixMilli() - s.FirstUnixMs
-	if elapsed < 0 {
+	if elapsed < 0 || s.EveryMs <= 0 {
 		return false
 	}
 	slot := now.UnixMilli() - elapsed%s.EveryMs // the last due time

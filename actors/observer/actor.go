@@ -147,6 +147,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, waits: d.Waits, backlog: d.Backlog,
 		since: time.Now(),
 	}
+	e.stale = e.mayBeParked()
 	rests := e.remainingDebounce() > 0
 	switch {
 	case obs.held.Load():
@@ -168,6 +169,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 // collapse adds a notification to the existing entry of its cell. While the entry is in backoff
 // after a failure, a hint, or the change that has failed, is deferred instead.
 func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
+	e.stale = e.stale || e.mayBeParked()
 	switch {
 	case e.state == debouncing:
 		a.postpone(e, d.Notify)

@@ -226,14 +226,17 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 		if due[i] {
 			due[i], b.outs[i] = r.loopPaused()
 		}
-		if due[i] {
-			due[i], b.outs[i] = r.charge(ctx, b.ts[i])
-		}
 		return nil
 	})
 	if err := b.unparked(ctx, due); err != nil {
 		return err
 	}
+	_ = each(len(b.runs), func(i int) error {
+		if due[i] {
+			due[i], b.outs[i] = b.runs[i].charge(ctx, b.ts[i])
+		}
+		return nil
+	})
 	for i := range due {
 		if due[i] {
 			b.due = append(b.due, i)

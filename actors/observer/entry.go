@@ -196,7 +196,9 @@ type entry struct {
 	// hint means that a hint arrived after the run started, so there may be a change newer than
 	// known.
 	hint bool
-	done func() // called once; nil afterward
+	// stale means that the change may have been parked already when it was offered.
+	stale bool
+	done  func() // called once; nil afterward
 	// waits is called at most once, before the cell enters debounce; nil afterward.
 	waits func()
 	// backlog means that more of the observer's cells are pending elsewhere, and that a newer

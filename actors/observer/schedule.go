@@ -85,7 +85,7 @@ func (a *dispatcherActor) begin(e *entry) *run {
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
 		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries, conflicts: e.conflicts,
-		began: time.Now(), rest: e.rest(), reread: !e.obs.spec.Weak && e.mayBeParked(),
+		began: time.Now(), rest: e.rest(), reread: !e.obs.spec.Weak && (e.stale || e.mayBeParked()),
 		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces, loops: a.loops, effects: a.effects,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {

@@ -87,14 +87,14 @@ func (w *work) recordOutcomes(ctx context.Context, plan *Plan) error {
 	return errors.Join(errs...)
 }
 
-// execute performs the steps, each for a different tablet, at most maxChanging concurrently,
-// without those of tablets whose last step has failed too recently. A failed step is not repeated
+// execute performs the steps, each for a different tablet, at most stepsAtOnce concurrently, without
+// those of tablets whose last step has failed too recently. A failed step is not repeated
 // here: a later turn plans from the state at that time.
 func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	var mu sync.Mutex
 	var errs []error
 	g := errgroup.Group{}
-	g.SetLimit(maxChanging)
+	g.SetLimit(stepsAtOnce)
 	for _, st := range steps {
 		if !w.cooldown.due(now, st.Tablet) {
 			continue

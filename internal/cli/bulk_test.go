@@ -317,7 +317,7 @@ func TestProgressOfSomethingElse(t *testing.T) {
 	b.must(shell.ExitFailed, "line 51", "load", "t", "@in")
 	b.must(shell.ExitFailed, "into another table", "load", "u", "@in")
 	b.file("in", strings.Replace(text, "a00000", "a0000x", 1)+"bad\n")
-	b.must(shell.ExitFailed, "to another file", "load", "t", "@in")
+	b.must(shell.ExitFailed, "does not fit the file", "load", "t", "@in")
 	b.file("in", text[:100])
 	b.must(shell.ExitFailed, "--restart", "load", "t", "@in")
 	b.file("in", text+lines(1))

@@ -417,7 +417,7 @@ func observerKinds() []kindCase {
 			r.Observers[0].Status.Rows = []*pb.ObserverRow{
 				{Row: []byte("a"), Runs: 2000, Cycle: "count → count"}, {Row: []byte("b"), Cycle: "count → count"},
 			}
-		}, "observer count", "It sets itself off, count → count, for 2 rows, so that these runs are slowed down: a, b.", 1},
+		}, "observer count", "It sets itself off, count → count, for 2 rows, so that these runs are slowed down.", 1},
 		{ObserverBehind, warning, func(r *pb.ClusterStatusResponse) {
 			r.Observers[0].OldestTs = ago(2 * time.Minute)
 			r.Observers[0].Status.Rows = []*pb.ObserverRow{{Runs: 2000}}

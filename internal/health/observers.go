@@ -83,15 +83,15 @@ func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 			"The runs are retried automatically. Check the services that the function needs; the log lists "+
 				"the failed runs.")
 	}
-	loops := map[string][]string{} // rows by cycle
+	loops := map[string]int{} // number of rows by cycle; findings name no rows, which need a login
 	for _, r := range s.GetRows() {
 		if r.GetCycle() != "" {
-			loops[r.Cycle] = append(loops[r.Cycle], inspect.Shortened(string(r.Row), inspect.ValueWidth))
+			loops[r.Cycle]++
 		}
 	}
 	for _, cycle := range slices.Sorted(maps.Keys(loops)) {
 		e.add(warning, ObserverLoop, subject, fmt.Sprintf("It sets itself off, %s, for %s, so that these runs are "+
-			"slowed down: %s.", cycle, plural(len(loops[cycle]), "row"), join(loops[cycle])), remedy(inspect.AdviceLoop, name))
+			"slowed down.", cycle, plural(loops[cycle], "row")), remedy(inspect.AdviceLoop, name))
 	}
 	if n := repeated(s); n > 0 && len(loops) == 0 {
 		e.add(info, ObserverRepeating, subject, "It runs for "+plural(n, "row")+

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
@@ -296,8 +297,12 @@ func (w *Why) read(ctx context.Context, client *txn.Client, entries []*pb.Histor
 	return nil
 }
 
+// askTimeout limits the time in which the tablets of an asynchronous commit answer.
+const askTimeout = 2 * time.Second
+
 // fate reads the state of a transaction from its primary's row, and that of an asynchronous commit
-// from all of its cells. It decides nothing; a status check would roll an expired transaction back.
+// from all of its cells, if their tablets answer within askTimeout. It decides nothing; a status check would
+// roll an expired transaction back.
 func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary *pb.Cell,
 	expiry uint64) error {
 	o.Primary, o.primary = NewCell(primary, w.names), primary
@@ -326,10 +331,11 @@ func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary
 		}
 	}
 	if lock.GetMinCommitTs() != 0 {
-		committed, rolledBack, err := client.AskAsync(ctx, wire.LockInfo(&pb.LockInfo{Cell: primary, Lock: lock}))
+		asked, cancel := context.WithTimeout(ctx, askTimeout)
+		committed, rolledBack, err := client.AskAsync(asked, wire.LockInfo(&pb.LockInfo{Cell: primary, Lock: lock}))
+		cancel()
 		switch {
-		case err != nil:
-			return err
+		case err != nil: // a tablet does not answer: the lock alone decides
 		case committed != 0:
 			o.State, o.CommitTS, o.Until = FateCommitted, uint64(committed), 0
 			return nil

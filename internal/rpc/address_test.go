@@ -82,7 +82,7 @@ func TestDiagnose(t *testing.T) {
 			`wanted to match n1`, "lacks that host", true},
 		{`tls: failed to verify certificate: x509: certificate signed by unknown authority`,
 			"the certificates do not match", false}, // the node may get another one
-		{`error reading server preface: remote error: tls: bad certificate`, "or revoked", false},
+		{`error reading server preface: remote error: tls: bad certificate`, "revoked or not for this use", false},
 		{`remote error: tls: certificate required`, "the certificates do not match", false},
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
 		{`the node is starting`, "", false},

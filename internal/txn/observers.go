@@ -102,31 +102,22 @@ func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, e
 }
 
 // eachPending queries every tablet of user tables for its pending work, and calls visit with the
-// answer of each. A tablet that was merged from two cached ones is queried at both of their starts.
+// answer of each. A tablet that was merged from two cached ones is queried at both of their starts, and
+// visited twice only if it was merged in between.
 func (o *observers) eachPending(ctx context.Context, unlinked []string,
 	visit func(*pb.PendingResponse)) error {
-	type answer struct {
-		*pb.PendingResponse
-		epoch uint64
-	}
 	var mu sync.Mutex
-	answers := map[uint64]answer{} // by tablet
-	err := o.eachTablet(ctx, func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
+	visited := map[uint64]uint64{} // the greatest epoch visited, by tablet
+	return o.eachTablet(ctx, func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
 		n, d, err := o.pendingAt(ctx, at, &pb.PendingRequest{Unlinked: unlinked})
 		mu.Lock()
 		defer mu.Unlock()
-		if err == nil && d.Epoch >= answers[d.TabletId].epoch {
-			answers[d.TabletId] = answer{n, d.Epoch}
+		if err == nil && d.Epoch > visited[d.TabletId] {
+			visited[d.TabletId] = d.Epoch
+			visit(n)
 		}
 		return d, err
 	})
-	if err != nil {
-		return err
-	}
-	for _, a := range answers {
-		visit(a.PendingResponse)
-	}
-	return nil
 }
 
 // tabletsAtOnce is the number of tablets queried concurrently.

@@ -118,7 +118,7 @@ func (r *writer) write(writes []*Write) (rest []*Write, err error) {
 			r.failed = err
 			r.logger.Error("the store refused a write; this node's tablets stop", "error", err)
 		}
-		r.counters.batches.Observe(len(writes))
+		r.observe(writes)
 		for _, w := range writes {
 			r.answer(w, r.failed)
 		}
@@ -134,6 +134,19 @@ func (r *writer) write(writes []*Write) (rest []*Write, err error) {
 		return append(rest, writes[half:]...), err
 	}
 	return r.write(writes[half:])
+}
+
+// observe counts a batch, without its writes that have nothing to write.
+func (r *writer) observe(writes []*Write) {
+	n := 0
+	for _, w := range writes {
+		if !w.empty() {
+			n++
+		}
+	}
+	if n > 0 {
+		r.counters.batches.Observe(n)
+	}
 }
 
 // answer ends a write.
