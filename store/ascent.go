@@ -24,8 +24,8 @@ type ascent struct {
 	steps     int              // that the iterator may still make
 }
 
-// Limits of an ascent. Entries that the iterator passes in vain, superseded versions and deletions
-// included, cost at most as much as the lookups.
+// Limits of an ascent. They bound the steps over entries that nobody looks up, superseded versions and
+// deletions included, by the number of lookups.
 const (
 	ascentLeast = 16 // announced lookups
 	ascentSpare = 8  // steps of the iterator at the beginning

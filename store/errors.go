@@ -22,8 +22,8 @@ var (
 		"before; if it is lost, empty both directories and let the node join again")
 	// ErrDamaged reports that the directory is a store's, but parts of it are missing or
 	// unreadable.
-	ErrDamaged = errors.New("store: directory is damaged: empty it and let the node join again, and restore tablets without " +
-		"another replica from a backup")
+	ErrDamaged = errors.New("store: directory is damaged: move it away and start the node on an empty one, so that it joins again; " +
+		"a tablet without another replica must be restored from a backup")
 )
 
 // Errors of an open store.

@@ -27,8 +27,8 @@ func (e *entry) mayBeParked() bool {
 }
 
 // unparked reads the entry and reports whether it is not parked. Only a replay or a newer change runs a
-// parked one again. A run of this process that parks a change ends before the next run of the cell
-// begins, so that no change fails more often than MaxAttempts here.
+// parked one again. Runs of one cell are sequential in this process, so that the reading sees a
+// parking by an earlier one, and no change fails more often than MaxAttempts here.
 func (r *run) unparked(ctx context.Context) (bool, outcome) {
 	n, _, err := r.client.Notification(ctx, r.cell)
 	if err != nil {

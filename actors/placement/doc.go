@@ -29,8 +29,8 @@
 //     does.
 //  5. There is at most one step per tablet at a time, and at most maxIncoming new learners per
 //     node. While maxChanging tablets (for repairs, if there are more nodes, half as many as nodes)
-//     have a learner, none is added to another tablet. A voter that is to go does not wait for
-//     that, but as a learner it counts.
+//     have a learner, none is added to another tablet. Demotions are not
+//     limited, but a demoted voter counts as a learner.
 //
 // Package node starts it. Nothing is lost in a crash or when meta's leadership moves; at
 // most a tablet is balanced again sooner than it would have been.

@@ -274,7 +274,7 @@ func (s *Self) Found(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record.Promised != s.record.NodeID {
-		return errors.New("join: the node has not promised itself to found the cluster")
+		return errors.New("join: this node has not promised that it founds the cluster itself")
 	}
 	return s.found(bootstrap)
 }

@@ -147,8 +147,8 @@ const (
 // Fates of a transaction.
 const (
 	FateAlive = "alive"
-	// FateExpired means that the next transaction that encounters a lock of this one rolls it back, or
-	// decides it if it is an asynchronous commit of which this client may not query all cells.
+	// FateExpired means that the next transaction that encounters a lock of this one rolls it back. It
+	// also stands for an asynchronous commit whose cells could not all be queried.
 	FateExpired    = "expired"
 	FateCommitted  = "committed"
 	FateRolledBack = "rolled_back"
