@@ -184,15 +184,16 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestSlow: TabletSlow and OracleSlow delay requests by Delay.
+// TestSlow: TabletSlow and OracleSlow delay requests by Delay. The fault is not limited in Times, since a
+// request of the node's own could be the one that it delays.
 func TestSlow(t *testing.T) {
 	for _, kind := range []pt.Kind{pt.TabletSlow, pt.OracleSlow} {
 		n := pt.Start(t, nil)
 		n.Set(t, "a", item, "apple")
-		i := n.Inject(t, pt.Fault{Kind: kind, Delay: 50 * time.Millisecond, Times: 1})
+		i := n.Inject(t, pt.Fault{Kind: kind, Delay: 50 * time.Millisecond})
 		began := time.Now()
 		n.Set(t, "a", item, "pear")
-		if took := time.Since(began); took < 50*time.Millisecond || i.Count() != 1 {
+		if took := time.Since(began); took < 50*time.Millisecond || i.Count() == 0 {
 			t.Errorf("%v: %v, %d times", kind, took, i.Count())
 		}
 	}

@@ -322,10 +322,10 @@ func TestPendingAfterAMerge(t *testing.T) {
 	c, a := w.answering(txn.Config{})
 	merged := false
 	a.answer = func(req *pb.TabletRequest) *pb.TabletResponse {
-		if merged && req.TabletId == 4 {
-			tablets := w.Tablets()
-			i := slices.IndexFunc(tablets, func(d *pb.TabletDescriptor) bool { return d.TabletId == 3 })
-			d := proto.CloneOf(tablets[i])
+		tablets := w.Tablets()
+		i := slices.IndexFunc(tablets, func(d *pb.TabletDescriptor) bool { return d.TabletId == 3 })
+		d := proto.CloneOf(tablets[i])
+		if merged && (req.TabletId == 4 || req.TabletId == 3 && req.Epoch == d.Epoch) {
 			d.Epoch, d.EndTable, d.EndRow = d.Epoch+5, tablets[i+1].EndTable, tablets[i+1].EndRow
 			d.EndUnbounded = tablets[i+1].EndUnbounded
 			return &pb.TabletResponse{Error: &pb.Error{

@@ -22,7 +22,7 @@ var column = percolator.Column{Table: "t", Name: "c"}
 // among the committed records of the topic once, and those of a row in order.
 func TestEachOnce(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "changes"), kfake.SeedTopics(1, "positions"))
 	if err != nil {
@@ -41,7 +41,16 @@ func TestEachOnce(t *testing.T) {
 	for round := range 5 {
 		publishing, stop := context.WithCancel(ctx)
 		done := make(chan error, 1)
-		go func() { done <- Publish(publishing, db, cfg, percolator.Rows("t")) }()
+		go func() {
+			for {
+				err := Publish(publishing, db, cfg, percolator.Rows("t"))
+				if publishing.Err() != nil {
+					done <- err
+					return
+				}
+				t.Log("Publish is called again after: ", err)
+			}
+		}()
 		for i := range 40 {
 			row := fmt.Sprint(rand.IntN(10))
 			err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -58,7 +67,7 @@ func TestEachOnce(t *testing.T) {
 		}
 		stop()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
+			t.Fatalf("Publish returns %v after its context was cancelled", err)
 		}
 	}
 	got := read(ctx, t, cfg, want)
