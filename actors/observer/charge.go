@@ -33,17 +33,51 @@ func isUnfinished(n *mvcc.Notify) bool {
 	return n != nil && n.Attempts > 0 && n.Error == unfinished
 }
 
-// charge records an attempt before the run for the change at ts, if necessary. If goOn is false,
-// the run ends with out.
-func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out outcome) {
-	if ts > r.suspect || r.charged.attempts != 0 {
+// suspected reports whether an attempt must be recorded before the run for the change at ts.
+func (r *run) suspected(ts mvcc.Timestamp) bool {
+	return ts <= r.suspect && r.charged.attempts == 0
+}
+
+// admit reads the entry, if the change may be parked or an attempt must be recorded, and charges the
+// run. If goOn is false, the run ends with out.
+func (r *run) admit(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out outcome) {
+	if !r.reread && !r.suspected(ts) {
 		return true, outcome{}
 	}
 	n, there, err := r.client.Notification(ctx, r.cell)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, r.retry(err)
-	case !there || n.ParkedTS != 0: // another worker has run or parked it
+	}
+	return r.charge(ctx, ts, n, there)
+}
+
+// entriesToAdmit reads the entries that run.admit reads for one run, of all runs that are due, with
+// one message to each tablet.
+func (b *batch) entriesToAdmit(ctx context.Context, due []bool) (map[mvcc.Cell]mvcc.Notify, error) {
+	var cells []mvcc.Cell
+	for i, r := range b.runs {
+		if due[i] && (r.reread || r.suspected(b.ts[i])) {
+			cells = append(cells, r.cell)
+		}
+	}
+	if len(cells) == 0 {
+		return nil, nil
+	}
+	return b.lead.client.Notifications(ctx, cells)
+}
+
+// charge ends the run if its change is parked, and otherwise records an attempt before the run for
+// the change at ts, if necessary. n is the entry just read; there is false if it does not exist or
+// was not needed. Runs of one cell are sequential in this process, so that the entry shows a parking
+// by an earlier one, and no change fails more often than MaxAttempts here.
+func (r *run) charge(ctx context.Context, ts mvcc.Timestamp, n mvcc.Notify,
+	there bool) (goOn bool, out outcome) {
+	switch {
+	case n.ParkedTS != 0: // only a replay or a newer change runs it again
+		return false, outcome{kind: clean}
+	case !r.suspected(ts):
+		return true, outcome{}
+	case !there: // another worker has run it
 		return false, outcome{kind: clean}
 	case n.TS > r.suspect: // a newer change, with its own failure count
 		return true, outcome{}

@@ -26,41 +26,6 @@ func (e *entry) mayBeParked() bool {
 	return e.attempts > 0 || e.known != nil && e.known.Attempts > 0 || time.Since(e.obs.parkedAt) < staleFor
 }
 
-// unparked reads the entry and reports whether it is not parked. Only a replay or a newer change runs a
-// parked one again. Runs of one cell are sequential in this process, so that the reading sees a
-// parking by an earlier one, and no change fails more often than MaxAttempts here.
-func (r *run) unparked(ctx context.Context) (bool, outcome) {
-	n, _, err := r.client.Notification(ctx, r.cell)
-	if err != nil {
-		return false, r.retry(err)
-	}
-	return n.ParkedTS == 0, outcome{kind: clean}
-}
-
-// unparked clears due for the changes that are parked, and sets their outcomes, as run.unparked does
-// for one. It reads only the entries of runs with reread, with one message to each tablet.
-func (b *batch) unparked(ctx context.Context, due []bool) error {
-	var cells []mvcc.Cell
-	for i, r := range b.runs {
-		if due[i] && r.reread {
-			cells = append(cells, r.cell)
-		}
-	}
-	if len(cells) == 0 {
-		return nil
-	}
-	entries, err := b.lead.client.Notifications(ctx, cells)
-	if err != nil {
-		return err
-	}
-	for i, r := range b.runs {
-		if entries[r.cell].ParkedTS != 0 {
-			due[i], b.outs[i] = false, outcome{kind: clean}
-		}
-	}
-	return nil
-}
-
 // beforeParking calls the observer's OnParked for the change n, of which as many runs have failed as
 // attempts says; cause is the error of the last one. If OnParked returns an error, the notification
 // must not be parked yet.

@@ -150,11 +150,8 @@ func (r *run) do() outcome {
 	if due {
 		due, out = r.loopPaused()
 	}
-	if due && r.reread {
-		due, out = r.unparked(ctx)
-	}
 	if due {
-		due, out = r.charge(ctx, ts)
+		due, out = r.admit(ctx, ts)
 	}
 	if !due {
 		r.drop(tx)

@@ -121,7 +121,7 @@ func TestChargedForOldChanges(t *testing.T) {
 	} {
 		r, client := lone(t, test.entry)
 		r.suspect = 45
-		goOn, _ := r.charge(t.Context(), 40)
+		goOn, _ := r.admit(t.Context(), 40)
 		if got := attemptsIn(client.failed); goOn != test.goOn || !slices.Equal(got, test.counted) {
 			t.Errorf("MISCHARGED: %s: runs %t, recorded %d; want %t, %d", name, goOn, got, test.goOn,
 				test.counted)
@@ -136,7 +136,7 @@ func TestEarlierAttemptsStay(t *testing.T) {
 	for before := range uint32(3) {
 		r, client := lone(t, mvcc.Notify{TS: 40, Attempts: before})
 		r.suspect = 45
-		if goOn, out := r.charge(t.Context(), 40); !goOn {
+		if goOn, out := r.admit(t.Context(), 40); !goOn {
 			t.Fatalf("%v", out)
 		}
 		r.uncharge()
