@@ -36,10 +36,6 @@ import (
 const (
 	checkpointBytes    = 64 << 20
 	checkpointInterval = 30 * time.Second
-	// The oldest segment of the log is rewritten if at most 1/rewriteShare of its bytes are live, or if
-	// there are more than rewriteSegments segments, of whose bytes at most half are live.
-	rewriteShare    = 16
-	rewriteSegments = 16
 )
 
 // figures are the parts of a tablet's state that decide how its entries are applied, as of
@@ -278,7 +274,7 @@ func (s *Store) syncState() error {
 }
 
 // maintainLog makes a checkpoint if one is due, and moves the live entries of the log's oldest
-// segments as worthRewriting says. watch calls it.
+// segments while that is worth it. watch calls it.
 func (s *Store) maintainLog() {
 	bytes, age := s.checkpoints.since(s.log.Stats().Written)
 	if bytes >= checkpointBytes || age >= checkpointInterval && (bytes > 0 || s.checkpoints.stale()) {
@@ -288,7 +284,7 @@ func (s *Store) maintainLog() {
 		}
 		s.checkpoints.made(s.log.Stats().Written)
 	}
-	for worthRewriting(s.log.Stats()) {
+	for s.log.WorthRewriting() {
 		_, err := s.log.Rewrite()
 		switch {
 		case err == nil:
@@ -302,14 +298,6 @@ func (s *Store) maintainLog() {
 		}
 		return
 	}
-}
-
-// worthRewriting reports whether the log's oldest segment should be freed: if nearly all of it is
-// dead, at once, because the next segment then reuses its file instead of filling a new one with
-// zeros; or if the log is large and half of it is dead.
-func worthRewriting(st raftlog.Stats) bool {
-	return st.OldestLive > 0 && (st.OldestLive <= st.OldestBytes/rewriteShare ||
-		st.Segments > rewriteSegments && st.LiveBytes <= st.Bytes/2)
 }
 
 // restore makes Badger's figures and records equal to the log's, and deletes those that the log

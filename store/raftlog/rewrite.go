@@ -11,15 +11,13 @@ import (
 
 // Stats are a log's figures.
 type Stats struct {
-	Segments  int   // files with entries or state
-	Bytes     int64 // of these files
-	LiveBytes int64 // bytes of live entries in them
-	// OldestBytes and OldestLive are Bytes and LiveBytes of the oldest segment, 0 if there is only one.
-	OldestBytes, OldestLive int64
-	Spares                  int    // files kept for reuse
-	Batches                 uint64 // batches appended since Open
-	Written                 uint64 // bytes of these batches
-	Syncs                   metrics.Histogram
+	Segments  int    // files with entries or state
+	Bytes     int64  // of these files
+	LiveBytes int64  // bytes of live entries in them
+	Spares    int    // files kept for reuse
+	Batches   uint64 // batches appended since Open
+	Written   uint64 // bytes of these batches
+	Syncs     metrics.Histogram
 }
 
 // Stats returns the log's figures.
@@ -30,14 +28,30 @@ func (l *Log) Stats() Stats {
 		Segments: len(l.segments), Spares: int(l.spareCount.Load()),
 		Batches: l.counts.batches, Written: l.counts.bytes, Syncs: l.synced.Read(),
 	}
-	if oldest := l.segments[0]; len(l.segments) > 1 {
-		st.OldestBytes, st.OldestLive = oldest.bytes, oldest.liveBytes
-	}
 	for _, s := range l.segments {
 		st.Bytes += s.bytes
 		st.LiveBytes += s.liveBytes
 	}
 	return st
+}
+
+// A segment of whose bytes at most 1/deadShare are live is nearly dead. A log of more than
+// manySegments is large.
+const (
+	deadShare    = 16
+	manySegments = 16
+)
+
+// WorthRewriting reports whether Rewrite should free the oldest segment: at once if it is nearly
+// dead, because the next segment then reuses its file instead of filling a new one with zeros; or if
+// the log is large and half of it is dead.
+func (l *Log) WorthRewriting() bool {
+	st := l.Stats()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	oldest := l.segments[0]
+	return len(l.segments) > 1 && oldest.liveBytes > 0 && (oldest.liveBytes <= oldest.bytes/deadShare ||
+		st.Segments > manySegments && st.LiveBytes <= st.Bytes/2)
 }
 
 // rewriteBytes is the size at which Rewrite ends a batch; its last entry may exceed it.
@@ -46,7 +60,7 @@ const rewriteBytes = 1 << 20
 // Rewrite frees the oldest segment by writing its live entries again, at the end of the log. It
 // returns their size in bytes, and does nothing if there is only one segment. Thus a few entries
 // of a lagging or idle replica occupy only their own bytes, not all segments written since. The
-// caller repeats it while Stats.Bytes is too high and Stats.LiveBytes much lower.
+// caller repeats it while WorthRewriting.
 func (l *Log) Rewrite() (moved int64, err error) {
 	var oldest *segment
 	for {
