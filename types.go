@@ -20,7 +20,7 @@ func (t Timestamp) Time() time.Time { return time.UnixMilli(mvcc.Timestamp(t).Mi
 type Column struct{ Table, Name string }
 
 // CellKey is the address of one cell. It is comparable. Row may contain any bytes, up to
-// 4 KiB. In JSON, Row and Name are strings if they are valid UTF-8, otherwise
+// 4 KiB, and may be empty. In JSON, Row and Name are strings if they are valid UTF-8, otherwise
 // {"base64": "…"}.
 type CellKey struct {
 	Row    string

@@ -70,7 +70,7 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 		return nil, coded.Errorf("", "%w: %s: %w", ErrHistoryGone, m.plan.Manifest.Name, err)
 	}
 	if errors.Is(err, txn.ErrNoTable) {
-		return nil, coded.Errorf("", "%w dropped during the backup %s, which can't be finished: start over with --restart: %w",
+		return nil, coded.Errorf("", "%w was dropped during the backup %s, which can't be finished: start over with --restart: %w",
 			ErrTable, m.plan.Manifest.Name, err)
 	}
 	return manifest, err

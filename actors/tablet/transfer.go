@@ -33,8 +33,7 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 		},
 	}, true)
 	if err != nil {
-		return 0, fmt.Errorf("%w: request the transfer to node %d (0: any): %w",
-			ErrNoTransfer, node, err)
+		return 0, fmt.Errorf("%w: request the transfer to %s: %w", ErrNoTransfer, voterOn(node), err)
 	}
 	if e := r.GetError(); e != nil {
 		// The replica does not lead any more, which was the aim.
@@ -59,10 +58,19 @@ func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 			e.id))
 	case target == 0:
 		call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
-			"tablet %d has no other voter on node %d (0: any) that could lead now", e.id, r.GetNodeId()))
+			"tablet %d can't transfer its leadership to %s now: none is active and up to date", e.id,
+			voterOn(r.GetNodeId())))
 	default:
 		e.barrier.take(&exclusive{call: call, target: target})
 	}
+}
+
+// voterOn names the possible targets of a transfer.
+func voterOn(node uint64) string {
+	if node == 0 {
+		return "another voter"
+	}
+	return fmt.Sprintf("a voter on node %d", node)
 }
 
 func transferResponse(node uint64) *pb.TabletResponse {

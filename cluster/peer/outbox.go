@@ -75,8 +75,8 @@ func (b *outbox) admit(w *waiting) error {
 	case b.closed:
 		return txn.Errorf("%w: %w: this node is stopping", txn.ErrNotSent, txn.ErrClosed)
 	case w.bytes > MaxMessage:
-		return txn.Errorf("%w: to node %d: %w", txn.ErrNotSent, b.node,
-			&txn.LimitError{Limit: "message to a node", Size: w.bytes, Max: MaxMessage})
+		return txn.Errorf("%w to node %d: %w", txn.ErrNotSent, b.node,
+			&txn.LimitError{Limit: "message", Size: w.bytes, Max: MaxMessage})
 	case len(b.pending) >= cfg.InFlight, b.bytes > 0 && b.bytes+w.bytes > cfg.InFlightBytes:
 		return txn.Errorf("%w: %w: %d requests of %d bytes are in flight to node %d",
 			txn.ErrNotSent, txn.ErrOverloaded, len(b.pending), b.bytes, b.node)

@@ -398,7 +398,7 @@ func (p *planner) fill(free []span) error {
 		return nil
 	}
 	if len(p.found[cluster.MetaTablet]) == 0 || p.meta == nil {
-		return fmt.Errorf("%w: those of the meta tablet are among them; restore a backup", ErrGap)
+		return fmt.Errorf("%w, including the meta tablet's: restore a backup", ErrGap)
 	}
 	var lost []uint64
 	for _, d := range p.meta.Tablets {

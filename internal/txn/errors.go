@@ -55,7 +55,7 @@ var errTableGone = Errorf("%w any more", ErrNoTable)
 
 // LimitError reports the limit that was exceeded. It wraps ErrTooLarge.
 type LimitError struct {
-	Limit string // "row", "column", "value", "split key", "transaction", "message to a node"
+	Limit string // "row", "column", "value", "split key", "transaction", "message"
 	Size  int    // bytes
 	Max   int    // bytes
 }

@@ -2223,7 +2223,7 @@ type CommitRequest struct {
 	Intents       []*Cell                `protobuf:"bytes,4,rep,name=intents,proto3" json:"intents,omitempty"`
 	Clear         bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"`     // acknowledgments among the cells clear their notifications
 	Decides       bool                   `protobuf:"varint,6,opt,name=decides,proto3" json:"decides,omitempty"` // the first cell is the primary: this commit decides the transaction
-	Decided       bool                   `protobuf:"varint,7,opt,name=decided,proto3" json:"decided,omitempty"` // a cell is the primary of an asynchronous commit: nodes count the transaction by this request
+	Decided       bool                   `protobuf:"varint,7,opt,name=decided,proto3" json:"decided,omitempty"` // the cells include the primary of an asynchronous commit, which is committed already: for statistics
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
