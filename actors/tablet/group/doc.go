@@ -10,7 +10,7 @@
 //     its election timeout, and when it asks the others for the leader (rest.go);
 //   - the entries of a change of replicas (change.go, members.go);
 //   - the target of a leadership transfer (transfer.go);
-//   - the lease of a leader, and which elections wait for it (lease.go);
+//   - the lease of a leader (lease.go), and which elections wait for it (promise.go);
 //   - the retention of the log (retention.go);
 //   - when a replica lacks entries that it has acknowledged, and becomes inactive (stale.go).
 //

@@ -96,9 +96,9 @@ type Group struct {
 	stale      bool            // see Stale
 	stalePeers map[uint64]bool // other replicas of the group that have reported themselves stale
 
-	lease     *Lease  // lease of this leader's term; nil for a follower and without Leases
-	fortified support // see Leases.Fortify
-	silent    uint64  // ticks since this follower's leader was heard of
+	lease   *Lease  // lease of this leader's term; nil for a follower and without Leases
+	promise promise // of this follower
+	silent  uint64  // ticks since this follower's leader was heard of
 
 	heard    map[uint64]lastContact // by other replica: the last contact with it
 	messages []*wire.RaftMessage    // to be sent with the next Ready
@@ -112,10 +112,7 @@ func New(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState),
 		heard: map[uint64]lastContact{}, stalePeers: map[uint64]bool{}, stale: cfg.Stale,
-		quiesced: true, visible: cfg.Applied,
-	}
-	if cfg.Leases != nil {
-		g.fortified.node, g.fortified.epoch = cfg.Leases.Fortified(cfg.Tablet)
+		quiesced: true, visible: cfg.Applied, promise: newPromise(cfg.Leases, cfg.Tablet),
 	}
 	first, err := cfg.Storage.FirstIndex()
 	if err != nil {

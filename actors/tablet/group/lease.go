@@ -2,7 +2,6 @@ package group
 
 import (
 	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,9 +13,8 @@ import (
 // the leader answers a ReadIndex without asking the others (docs/adr/0060 has the proof). It rests on
 // promises between nodes (Leases). A follower sends with each acknowledgment the epoch under which
 // its node supports the leader's (fortify); the leader counts the promises of that epoch. As long as
-// its node's promise holds, the follower takes part in no election (barred). Exceptions are a
-// candidate on the leader's own node (votesBarred), and a transfer, before which the leader gives
-// its lease up for the rest of its term.
+// its node's promise holds, the follower takes part in no election (promise.go), except in that of a
+// transfer, before which the leader gives its lease up for the rest of its term.
 //
 // A Lease is the only part of a Group that other goroutines may use.
 
@@ -82,6 +80,39 @@ func (l *Lease) Held() bool {
 	return held
 }
 
+// reconfigure sets the lease's voters to those of the configuration. It keeps the promises of
+// replicas that are on the same nodes as before.
+func (l *Lease) reconfigure(m *members) {
+	if l != nil {
+		l.count(m, l.voters.Load().promises)
+	}
+}
+
+// promised notes the epoch in an acknowledgment of the replica.
+func (l *Lease) promised(m *members, replica uint64, p support) {
+	if l == nil || m.nodes[replica] != p.node {
+		return
+	}
+	if v := l.voters.Load(); v.promises[replica] != p {
+		promises := maps.Clone(v.promises)
+		promises[replica] = p
+		l.count(m, promises)
+	}
+}
+
+// count sets the voters to those of the configuration, with the promises.
+func (l *Lease) count(m *members, promises map[uint64]support) {
+	v := &leaseVoters{sets: [2][]uint64{m.conf.GetVoters(), m.conf.GetVotersOutgoing()}}
+	v.promises = make(map[uint64]support, len(m.nodes))
+	for id, node := range m.nodes {
+		v.promises[id] = support{node: node} // asked for its support, without an epoch
+		if p := promises[id]; p.node == node {
+			v.promises[id] = p
+		}
+	}
+	l.voters.Store(v)
+}
+
 // giveUp ends the lease for the rest of the term.
 func (l *Lease) giveUp() {
 	if l != nil {
@@ -99,28 +130,8 @@ func (g *Group) beginLease() {
 		return
 	}
 	g.lease = &Lease{leases: g.cfg.Leases, self: g.cfg.Replica}
-	g.setFortified(support{})
-	g.leaseOf(nil)
-}
-
-// leaseOf sets the lease's voters to those of the configuration, with the promises.
-func (g *Group) leaseOf(promises map[uint64]support) {
-	v := &leaseVoters{sets: [2][]uint64{g.conf.GetVoters(), g.conf.GetVotersOutgoing()}}
-	v.promises = make(map[uint64]support, len(g.nodes))
-	for id, node := range g.nodes {
-		v.promises[id] = support{node: node} // asked for its support, without an epoch
-		if p := promises[id]; p.node == node {
-			v.promises[id] = p
-		}
-	}
-	g.lease.voters.Store(v)
-}
-
-// reconfigureLease sets the lease's voters after a change of the replicas.
-func (g *Group) reconfigureLease() {
-	if g.lease != nil {
-		g.leaseOf(g.lease.voters.Load().promises)
-	}
+	g.promise.set(support{})
+	g.lease.count(&g.members, nil)
 }
 
 // endLease ends the lease of a replica that has lost leadership, or whose term has changed.
@@ -131,14 +142,8 @@ func (g *Group) endLease() {
 
 // fortifiedBy notes the epoch in a follower's acknowledgment of this term.
 func (g *Group) fortifiedBy(in *Incoming) {
-	if g.lease == nil || in.SupportEpoch == 0 || in.Raft.GetTerm() != g.term || !acknowledges(in.Raft) {
-		return
-	}
-	p := support{in.FromNode, in.SupportEpoch}
-	if v := g.lease.voters.Load(); v.promises[in.FromReplica] != p && g.nodes[in.FromReplica] == p.node {
-		promises := maps.Clone(v.promises)
-		promises[in.FromReplica] = p
-		g.leaseOf(promises)
+	if in.SupportEpoch != 0 && in.Raft.GetTerm() == g.term && acknowledges(in.Raft) {
+		g.lease.promised(&g.members, in.FromReplica, support{in.FromNode, in.SupportEpoch})
 	}
 }
 
@@ -147,11 +152,9 @@ func acknowledges(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgAppResp || m.GetType() == raftpb.MsgHeartbeatResp
 }
 
-// fortify returns the epoch to send with a message; 0 means none. From then on this replica is
-// barred from elections while the promises under that epoch hold. An acknowledgment may have waited
+// fortify returns the epoch to send with a message; 0 means none. An acknowledgment may have waited
 // for its entries to become durable: it counts only if this replica still follows that leader in
-// that term. Leases of other leaders are over then, since their terms are earlier ones: without an
-// epoch, this replica stays bound only by an earlier promise to this leader's node.
+// that term. Leases of other leaders are over then, since their terms are earlier ones.
 func (g *Group) fortify(m *raftpb.Message) (epoch uint64) {
 	if g.cfg.Leases == nil || !acknowledges(m) {
 		return 0
@@ -161,61 +164,7 @@ func (g *Group) fortify(m *raftpb.Message) (epoch uint64) {
 	if now.GetTerm() != m.GetTerm() || now.Lead != m.GetTo() || node == 0 {
 		return 0
 	}
-	switch epoch = g.cfg.Leases.Supported(node); {
-	case epoch != 0:
-		g.setFortified(support{node, epoch})
-	case g.fortified.node != node:
-		g.setFortified(support{})
-	}
-	return epoch
-}
-
-func (g *Group) setFortified(f support) {
-	if g.fortified != f {
-		g.fortified = f
-		g.cfg.Leases.Fortify(g.cfg.Tablet, f.node, f.epoch)
-	}
-}
-
-// barred reports whether a lease may exist that this replica's part in an election would break. If
-// not, it withdraws the support on which such a lease could rest.
-func (g *Group) barred() bool {
-	l := g.cfg.Leases
-	if l == nil {
-		return false
-	}
-	if l.Waiting() {
-		return true
-	}
-	if g.fortified == (support{}) {
-		return false
-	}
-	if !l.Withdraw(g.fortified.node, g.fortified.epoch) {
-		return true
-	}
-	g.setFortified(support{})
-	return false
-}
-
-// campaignTransfer is the context with which raft marks the election of a transfer.
-var campaignTransfer = []byte("CampaignTransfer")
-
-// votesBarred reports whether the message asks for a vote that this replica must not give. Raft
-// must not see it, because it would begin another term. A candidate on the fortified node may have
-// the vote, unless Leases.Waiting: it has ceased to lead.
-func (g *Group) votesBarred(in *Incoming) bool {
-	switch in.Raft.GetType() {
-	case raftpb.MsgVote, raftpb.MsgPreVote:
-	default:
-		return false
-	}
-	if slices.Equal(in.Raft.GetContext(), campaignTransfer) {
-		return false
-	}
-	if g.cfg.Leases != nil && g.fortified.node == in.FromNode && !g.cfg.Leases.Waiting() {
-		return false
-	}
-	return g.barred()
+	return g.promise.fortify(node)
 }
 
 // hearLeader notes a message that restarted raft's election timeout.
@@ -225,19 +174,6 @@ func (g *Group) hearLeader(in *Incoming) {
 	}
 	if now := g.raft.BasicStatus(); now.Lead == in.FromReplica && now.GetTerm() == in.Raft.GetTerm() {
 		g.silent = 0
-	}
-}
-
-// refuseSilent ends the support of the node of a leader that sends nothing: the node is believed
-// dead, or only the replica has failed or been removed. That may also end, within
-// liveness.Duration, the leases that the node holds by this one's promises in other tablets, until
-// the acknowledgments of this node's replicas there carry a new epoch; reads ask a quorum
-// meanwhile. It cannot be narrowed to this tablet: the silent replica's lease, if it holds one,
-// rests on the same promise, which only the node that received it could divide, and this replica
-// must vote for another leader although that node may be unreachable.
-func (g *Group) refuseSilent() {
-	if g.fortified != (support{}) {
-		g.cfg.Leases.Refuse(g.fortified.node, g.fortified.epoch)
 	}
 }
 

@@ -488,7 +488,7 @@ func TestReportOfDeathWaits(t *testing.T) {
 func TestRefusedPromiseStillBars(t *testing.T) {
 	for range elections {
 		l := leased(t)
-		l.at(firstTablet, 2).group.refuseSilent()
+		l.at(firstTablet, 2).group.promise.refuse()
 		must(l.at(firstTablet, 1).group.Propose([]byte("again")))
 		l.at(firstTablet, 1).group.Wake()
 		l.stabilize(nil)
@@ -504,7 +504,7 @@ func TestFormerLeaderBarsNobody(t *testing.T) {
 	l.promise(1, 3)
 	must(l.at(firstTablet, 1).group.Propose([]byte("acknowledged")))
 	l.stabilize(nil)
-	if !l.at(firstTablet, 3).group.barred() {
+	if !l.at(firstTablet, 3).group.promise.barred() {
 		t.Fatal("node 3 has not fortified node 1")
 	}
 	l.at(firstTablet, 1).group.Transfer(2)
@@ -514,7 +514,7 @@ func TestFormerLeaderBarsNobody(t *testing.T) {
 	}
 	l.cut[2] = true
 	for range 30 * ElectionTicks {
-		if l.at(firstTablet, 3).group.barred() {
+		if l.at(firstTablet, 3).group.promise.barred() {
 			t.Fatal("the promise to node 1 bars node 3, which follows node 2")
 		}
 		l.now += leaseTick

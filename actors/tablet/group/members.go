@@ -33,14 +33,14 @@ func newMembers(replica uint64, d *pb.TabletDescriptor, conf *raftpb.ConfState) 
 // stays: only ApplyConfChange changes that.
 func (g *Group) Reconfigure(d *pb.TabletDescriptor) {
 	g.members = newMembers(g.cfg.Replica, d, g.conf)
-	g.reconfigureLease()
+	g.lease.reconfigure(&g.members)
 }
 
 // ApplyConfChange puts an applied change of the replicas into force. It returns the new
 // configuration, to be written together with the descriptor.
 func (g *Group) ApplyConfChange(c *raftpb.ConfChangeV2, d *pb.TabletDescriptor) *raftpb.ConfState {
 	g.members = newMembers(g.cfg.Replica, d, g.raft.ApplyConfChange(c))
-	g.reconfigureLease()
+	g.lease.reconfigure(&g.members)
 	maps.DeleteFunc(g.stalePeers, func(id uint64, _ bool) bool { return g.nodes[id] == 0 })
 	return g.conf
 }

@@ -85,7 +85,7 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 	case g.quiesced && !g.answeredAtRest(in.Raft):
 		g.Wake()
 	}
-	if g.votesBarred(in) {
+	if g.promise.barsVote(in) {
 		return nil
 	}
 	g.fortifiedBy(in)

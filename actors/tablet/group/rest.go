@@ -56,7 +56,7 @@ func (g *Group) Start(boost bool) {
 // campaign starts an election if this replica may, with PreVote, so that an election it cannot win
 // disturbs no other replica. A barred replica campaigns later, in Tick.
 func (g *Group) campaign() {
-	if g.barred() {
+	if g.promise.barred() {
 		g.electionBoost = max(g.electionBoost, 1)
 		g.unquiesce()
 		return
@@ -124,7 +124,7 @@ func (g *Group) Tick() (transferFailed bool) {
 	}
 	switch {
 	case g.leader != 0:
-	case g.electionBoost > 0 && !g.barred():
+	case g.electionBoost > 0 && !g.promise.barred():
 		// A candidate is left alone: its votes may be on their way.
 		if g.electionBoost--; g.raft.BasicStatus().RaftState != raft.StateCandidate {
 			g.campaign()
@@ -142,12 +142,12 @@ func (g *Group) Tick() (transferFailed bool) {
 // tickRaft advances raft's clock. That of a barred follower stops one tick short of the election
 // timeout, so that no election begins, and one can begin soon after the promise has run out.
 func (g *Group) tickRaft() {
-	if g.silent++; !g.elected && g.silent >= ElectionTicks && g.barred() {
+	if g.silent++; !g.elected && g.silent >= ElectionTicks && g.promise.barred() {
 		if g.silent%ElectionTicks == 0 {
 			g.wakeOthers() // a leader that is woken sends heartbeats
 		}
 		if g.silent >= silentTicks {
-			g.refuseSilent()
+			g.promise.refuse()
 		}
 		return
 	}
@@ -237,8 +237,8 @@ func (g *Group) NodeDown(node uint64) {
 	if err := g.raft.ForgetLeader(); err != nil {
 		g.cfg.Logger.Warn("cannot forget the dead leader", "tablet", g.cfg.Tablet, "error", err)
 	}
-	if g.fortified.node == node {
-		g.refuseSilent()
+	if g.promise.to.node == node {
+		g.promise.refuse()
 	}
 	first := g.cfg.Replica
 	for _, r := range g.descriptor.Replicas {
