@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,11 +62,10 @@ func DefaultConfig() Config { return config.DefaultConfig() }
 // Node is a running node. Its methods may be used concurrently.
 type Node struct {
 	// A Node opens the parts below in the order of open, wires them, and closes them in the
-	// opposite order. Its only mutable state is what it waits for, whether it serves and whether it
-	// is closed. open sets all other fields, on the goroutine of Open, before anything that reads
-	// them runs. Other nodes' messages already arrive during open; peerHandler refuses requests for
-	// a part that is not open yet. Close may find any part missing, because it also cleans up after
-	// a failed Open.
+	// opposite order. Its only mutable state is its phase. open sets all other fields, on the
+	// goroutine of Open, before anything that reads them runs. Other nodes' messages already arrive
+	// during open; peerHandler refuses requests for a part that is not open yet. Close may find any
+	// part missing, because it also cleans up after a failed Open.
 
 	cfg     Config
 	parts   nodeparts.Parts
@@ -116,18 +114,12 @@ type Node struct {
 	window   *telemetry.Window
 	servers  *servers
 	pages    atomic.Pointer[console.Parts] // for the console; nil until the node serves
-	serving  atomic.Bool                   // the start has succeeded; stays true after Close
-	// waiting is the last reason for which joining waits, or nil. It is shown while serving is
-	// false.
-	waiting atomic.Pointer[string]
-	failed  chan error // capacity 1: the error for which this process must end
+	phase    phase
+	failed   chan error // capacity 1: the error for which this process must end
 
 	// peersOpen is closed when the node's carrier exists. Until then other nodes' requests are
 	// refused.
 	peersOpen chan struct{}
-
-	mu     sync.Mutex
-	closed bool // Close has begun
 }
 
 // Open starts a node and returns once it serves. ctx bounds the start only. The error lists all
@@ -287,9 +279,8 @@ func (n *Node) openTablets() {
 	n.tablets = &tablets{
 		cfg: n.cfg, liveness: n.liveness, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		peerNodes: n.peerNodes,
-		oracle:    n.oracle, policy: n.policy, gate: n.gate, ask: n.parts.Oracle,
-		moved: n.woken.Wake,
-		life:  n.life, traces: tracing.NewBook(n.tracing.tracer),
+		oracle:    n.oracle, policy: n.policy, gate: n.gate, stamps: stamps{life: n.life, intercept: n.parts.Oracle},
+		moved: n.woken.Wake, life: n.life, traces: tracing.NewBook(n.tracing.tracer),
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
 		Node: self, Incarnation: n.identity.Incarnation, IdleHints: &n.tablets.idleHints, Leaders: n.router,
@@ -401,11 +392,7 @@ func (n *Node) DB() *percolator.DB { return handle.NewDB(n.client) }
 // Close drains the node, at most until ctx ends, then stops it and joins its goroutines. A second
 // call returns nil at once, also while the first is running.
 func (n *Node) Close(ctx context.Context) error {
-	n.mu.Lock()
-	again := n.closed
-	n.closed = true
-	n.mu.Unlock()
-	if again {
+	if n.phase.closes() {
 		return nil
 	}
 	err := n.Drain(ctx)

@@ -65,13 +65,13 @@ func (n *Node) openHTTP() (err error) {
 		Operators: pages, PlainLogins: n.cfg.Certs == "", Closed: pages.Closed, View: pages.View,
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			if !n.serving.Load() { // the parts to measure do not exist yet
+			if !n.phase.started() { // the parts to measure do not exist yet
 				return nil, nil
 			}
 			return n.exporter.Gatherer().Gather()
 		}),
 		Status: func(ctx context.Context) *pb.NodeStatusResponse {
-			if !n.serving.Load() {
+			if !n.phase.started() {
 				return earlyStatus(n.started)
 			}
 			status, _ := n.status.get(ctx, false) // possibly incomplete
@@ -140,7 +140,7 @@ func (n *Node) serve(ctx context.Context) error {
 		Client: n.client, Window: n.window, Transport: n.transport,
 		Admin: n.transport.AdminConn(), FindToken: n.meta.Tokens.Find,
 	})
-	n.serving.Store(true)
+	n.phase.serves()
 	return nil
 }
 
@@ -192,7 +192,7 @@ func (n *Node) leaderOf(tablet uint64) string {
 // the tables are missing.
 func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table,
 	error) {
-	if !n.serving.Load() {
+	if !n.phase.started() {
 		return nil, nil, cmp.Or(n.ready(ctx), console.ErrStarting)
 	}
 	var tables []*pb.Table
@@ -210,34 +210,16 @@ func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []
 	return status, tables, err
 }
 
-// errStopping is the error of readiness once Close has begun.
-var errStopping = errors.New("node: stopping")
-
 // ready returns nil while the node serves, else all reasons why it does not. Probes call it on any
 // goroutine. Unless meta has answered recently it waits for meta, see metaHealth.
 func (n *Node) ready(ctx context.Context) error {
-	serves := func() error {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		// Checked first, because serving never becomes false again.
-		if n.closed {
-			return errStopping
-		}
-		if why := n.waiting.Load(); !n.serving.Load() && why != nil {
-			return fmt.Errorf("%w: %s", console.ErrStarting, *why)
-		}
-		if !n.serving.Load() {
-			return console.ErrStarting
-		}
-		return nil
-	}
-	if err := serves(); err != nil {
+	if err := n.phase.err(); err != nil {
 		return err
 	}
 	// The node may be closed during this wait of up to seconds, so check again after it. All
 	// reasons are joined, so that one probe shows everything to repair.
 	meta := n.health.check(ctx)
-	if err := serves(); err != nil {
+	if err := n.phase.err(); err != nil {
 		return err
 	}
 	return errors.Join(n.store.Damaged(), n.tablets.failures.first(),
@@ -259,7 +241,7 @@ func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, e
 // Addr returns the announced address for remote clients, or "" if there is none or the node does not
 // serve yet.
 func (n *Node) Addr() string {
-	if !n.serving.Load() || n.servers.grpc == nil {
+	if !n.phase.started() || n.servers.grpc == nil {
 		return ""
 	}
 	return n.joining.at.Listen

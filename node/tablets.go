@@ -53,19 +53,14 @@ type tablets struct {
 	policy    *cluster.PolicyView
 	gate      *version.Gate
 	liveness  *liveness.Node
-	// ask intercepts each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil means
-	// none.
-	ask    func(ask func(), fail func(error))
-	traces *tracing.Book
-	moved  func() // called when meta's leader or the cluster's members have changed
-	life   context.Context
+	traces    *tracing.Book
+	moved     func() // called when meta's leader or the cluster's members have changed
+	life      context.Context
+	stamps    // Host's source of timestamps
 
-	// The arguments of start: the node's own record, the source of timestamps, and the destination
-	// of reports.
+	// The arguments of start: the node's own record and the destination of reports.
 	self     *join.Self
-	oracles  *route.Oracles
 	reported *meta.TabletMap
-	asking   sync.WaitGroup // requests for timestamps
 
 	logs      *writers.Pair
 	readers   *reads.Pool
@@ -83,11 +78,11 @@ type tablets struct {
 	discarding sync.Mutex
 	opened     bool
 
-	mu       sync.Mutex
-	alone    []uint64          // tablets that discard has kept: nobody else has a replica
-	starting map[uint64]bool   // tablets opened by start that do not lead yet
-	all      chan struct{}     // closed when starting is empty
-	hint     func([]mvcc.Cell) // nil: no receiver
+	first *elections // of the tablets opened by start, on a node that is alone
+
+	mu    sync.Mutex
+	alone []uint64          // tablets that discard has kept: nobody else has a replica
+	hint  func([]mvcc.Cell) // nil: no receiver
 }
 
 var (
@@ -99,7 +94,7 @@ var (
 // while stopped, unless it is nil, returns true.
 func (t *tablets) open(stopped func() bool) {
 	logger := t.cfg.Logger
-	t.starting, t.all = map[uint64]bool{}, make(chan struct{})
+	t.first, t.stamps.now = newElections(), t.oracle.now
 	t.logs = writers.Spawn(t.system, t.store, actorkit.BatchConfig(t.cfg.Batch.Log), logger, actorkit.On(t.turns))
 	// Twice as many readers as processors, because they sometimes wait for the disk.
 	t.readers = reads.NewPool(2 * runtime.GOMAXPROCS(0))
@@ -119,19 +114,19 @@ func (t *tablets) open(stopped func() bool) {
 // them lead; otherwise it does not wait for elections, which depend on other nodes.
 func (t *tablets) start(ctx context.Context, self *join.Self, oracles *route.Oracles,
 	reported *meta.TabletMap) error {
-	t.self, t.oracles, t.reported = self, oracles, reported
+	t.self, t.reported = self, reported
+	// The requests bypass the oracle's queue limit: most are for one-phase commits, whose cells are
+	// already reserved.
+	t.stamps.ask = func(ctx context.Context, n int) (mvcc.Timestamp, int, error) {
+		return oracles.Ask(ctx, n, true)
+	}
 	// On a full disk, replicas wait for space. The end of ctx aborts the wait.
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
 	if err := t.openAll(ctx); err != nil {
 		return fmt.Errorf("node: open the tablets: %w", err)
 	}
 	// On a single node, a group with other voters never elects a leader: start then fails with ctx.
-	select {
-	case <-t.all:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("node: not all tablets have elected their leader: %w", ctx.Err())
-	}
+	return t.first.wait(ctx)
 }
 
 // openAll opens every replica of the store, once those of an older copy are known to be stale.
@@ -142,17 +137,11 @@ func (t *tablets) openAll(ctx context.Context) error {
 		return err
 	}
 	t.opened = true
-	// The function runs before any replica does, so it changes t.starting without the lock. On a
-	// node with peers t.starting stays empty.
-	return t.replicas.Start(func(ids []uint64) {
-		if t.peerNodes.Alone() {
-			for _, id := range ids {
-				t.starting[id] = true
-			}
+	return t.replicas.Start(func(ids []uint64) { // before any replica runs
+		if !t.peerNodes.Alone() {
+			ids = nil
 		}
-		if len(t.starting) == 0 {
-			close(t.all)
-		}
+		t.first.expect(ids)
 	})
 }
 
@@ -197,7 +186,7 @@ func (t *tablets) close() error {
 	for _, id := range t.router.Held() {
 		errs = append(errs, t.stop(id))
 	}
-	t.asking.Wait() // does not block for long: life has ended
+	t.stamps.close()
 	t.ticker.Close()
 	errs = append(errs, t.logs.Stop())
 	t.snapshot.Close()
@@ -226,43 +215,6 @@ func (t *tablets) report(d *pb.TabletDescriptor) {
 	}
 }
 
-// stampTimeout limits a tablet's wait for timestamps. It is short because the cells of one-phase
-// commits stay reserved during the wait, which delays other transactions.
-const stampTimeout = 3 * time.Second
-
-var errFewTimestamps = errors.New("node: the oracle returned fewer timestamps than requested")
-
-// Timestamps implements tablet.Host. The requests bypass the oracle's queue limit: most are for
-// one-phase commits, whose cells are already reserved.
-func (t *tablets) Timestamps(n int, traced *tracing.Span, then func(mvcc.Timestamp, error)) {
-	ask := func() {
-		t.asking.Go(func() {
-			ctx, cancel := context.WithTimeout(t.life, stampTimeout)
-			defer cancel()
-			first, got, err := t.oracles.Ask(traced.In(ctx), n, true)
-			// The tablet needs all n.
-			if err == nil && got < n {
-				err = errFewTimestamps
-			}
-			then(first, err)
-		})
-	}
-	if t.ask == nil {
-		ask()
-		return
-	}
-	t.ask(ask, func(err error) { then(0, err) })
-}
-
-// TimestampsNow implements tablet.Host. It succeeds only if this node's oracle can answer without a
-// message, and never while nodeparts.Parts.Oracle intercepts requests.
-func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
-	if t.ask != nil {
-		return 0, false
-	}
-	return t.oracle.now(n)
-}
-
 // SplitApplied implements tablet.Host. It updates the routes of both sides before the new one is
 // opened, so that no request goes to the left side for rows that it no longer has. A request for the
 // right side that arrives too early is refused as retryable.
@@ -283,15 +235,7 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	}
 	t.reports.add(d)
 	t.failures.forget(d.TabletId)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	// A tablet may be elected many times; only the first one counts for start.
-	if !t.starting[d.TabletId] {
-		return
-	}
-	if delete(t.starting, d.TabletId); len(t.starting) == 0 {
-		close(t.all)
-	}
+	t.first.elected(d.TabletId)
 }
 
 // Following implements tablet.Host. It records that the replica follows the leader on node; 0 means
