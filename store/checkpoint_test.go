@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,6 +182,48 @@ func TestIdleTabletFreesTheLog(t *testing.T) {
 	entries, err := openLog(t, s, 3).Entries(11, 21, 1<<20)
 	if err != nil || len(entries) != 10 || string(entries[9].Data) != fmt.Sprintf("%d.20", store.InitialTerm) {
 		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
+// TestUnreadableEntryIsLogged: an unreadable entry that keeps the log's oldest segment is logged as an
+// error, and once although the worker meets it every second.
+func TestUnreadableEntryIsLogged(t *testing.T) {
+	dir, log := t.TempDir(), new(strings.Builder)
+	s := open(t, dir, func(o *store.Options) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	beginAt(t, s, 3, 10)
+	beginAt(t, s, 4, 10)
+	bad := []byte("this entry becomes unreadable")
+	appendTo(t, s, 3, []*raftpb.Entry{entry(11, store.InitialTerm, bad)}, hard(store.InitialTerm, 11))
+	for index := uint64(11); index <= 17; index++ { // more than one segment of 16 MiB
+		appendTo(t, s, 4, []*raftpb.Entry{entry(index, store.InitialTerm, make([]byte, 3<<20))},
+			hard(store.InitialTerm, index))
+		commit(t, s, effectsOf(4, index, nil))
+	}
+	if err := s.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "log", "*.log"))
+	if err != nil || len(segments) < 2 {
+		t.Fatalf("%q, %v: this test needs two segments", segments, err)
+	}
+	text, err := os.ReadFile(slices.Min(segments))
+	if err != nil || !bytes.Contains(text, bad) {
+		t.Fatalf("the oldest segment lacks the entry: %v", err)
+	}
+	flip(t, slices.Min(segments), int64(bytes.Index(text, bad)))
+	b := new(raftlog.Batch)
+	b.Truncate(4, 16)
+	if err := s.Append(b); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		store.MaintainLog(s)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "can't be freed") {
+		t.Errorf("%d errors, want one about the segment: %s", n, log)
 	}
 }
 

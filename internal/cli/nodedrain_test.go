@@ -106,3 +106,13 @@ func TestDrainSaysHowFarItIs(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }
+
+// TestDrainOfAForgottenNode: a waiting drain fails if the node is forgotten meanwhile.
+func TestDrainOfAForgottenNode(t *testing.T) {
+	cluster := bankCluster()
+	cluster.drain = []*pb.Node{{NodeId: 2, State: pb.NodeState_NODE_STATE_DRAINING}, {NodeId: 1, Alive: true}}
+	code, stdout, stderr := runApp(t, cluster, nil, "node", "drain", "2", "--wait")
+	if code != shell.ExitFailed || !strings.Contains(stderr, "node 2 was forgotten during its drain") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
