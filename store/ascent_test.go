@@ -3,10 +3,7 @@ package store_test
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -24,12 +21,7 @@ func putWrite(b *store.Batch, c mvcc.Cell, at mvcc.Timestamp) {
 // the records as of the Snap's opening, in ascending order or not. SEED= repeats one. Catches
 // BROKEN=ascent_backward.
 func TestAscentAgainstModel(t *testing.T) {
-	seed := rand.Uint64()
-	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
-		seed = v
-	}
-	t.Logf("SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := seeded(t)
 	s := open(t, "")
 	store.ShrinkHotCells(s, 1) // nearly all lookups reach Badger
 	const cells = 300

@@ -57,15 +57,20 @@ func TestOldSnapLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestSnapsAgainstModel: many Snaps, old and new, read cells that are written, deleted and made too
-// long to be cached; each returns the value at its opening. SEED= repeats one.
-func TestSnapsAgainstModel(t *testing.T) {
+// seeded returns a random generator with the seed SEED, or a logged one.
+func seeded(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seed = v
 	}
 	t.Logf("SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// TestSnapsAgainstModel: many Snaps, old and new, read cells that are written, deleted and made too
+// long to be cached; each returns the value at its opening. SEED= repeats one.
+func TestSnapsAgainstModel(t *testing.T) {
+	rng := seeded(t)
 	s := open(t, "")
 	store.ShrinkHotCells(s, 16) // slots for 32 cells: they evict one another
 	now := map[string]string{}

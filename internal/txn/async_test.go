@@ -279,26 +279,32 @@ func TestAsyncSettledAtLock(t *testing.T) {
 	}
 }
 
+// dieAfterPrewrites writes threeRows by an asynchronous commit, of which only the prewrites arrive;
+// without complete, that of row h does not either. It returns the prewrite of the row.
+func (w *world) dieAfterPrewrites(complete bool, row string) *pb.PrewriteRequest {
+	w.t.Helper()
+	dying, p := w.client(txn.Config{
+		SettleTimeout: time.Millisecond, OperationTimeout: 20 * time.Millisecond,
+	})
+	var kept atomic.Pointer[pb.PrewriteRequest]
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if prewrites(req, row) {
+			kept.Store(req.GetPrewrite())
+		}
+		return txntest.Fault{Lost: req.GetPrewrite() == nil || !complete && prewrites(req, "h")}
+	})
+	if _, err := w.attempt(dying, "v", threeRows); (err == nil) != complete {
+		w.t.Fatalf("complete %v: %v", complete, err)
+	}
+	return kept.Load()
+}
+
 // TestAsyncForce: ForceLock commits a transaction whose cells are all locked, and rolls back another
 // one.
 func TestAsyncForce(t *testing.T) {
 	for _, complete := range []bool{true, false} {
 		w := newAsyncWorld(t)
-		dying, p := w.client(txn.Config{
-			SettleTimeout: time.Millisecond, OperationTimeout: 20 * time.Millisecond,
-		})
-		var first atomic.Pointer[pb.PrewriteRequest]
-		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-			if prewrites(req, "z") {
-				first.Store(req.GetPrewrite())
-			}
-			return txntest.Fault{Lost: req.GetPrewrite() == nil || !complete && prewrites(req, "h")}
-		})
-		_, err := w.attempt(dying, "v", threeRows)
-		if (err == nil) != complete {
-			t.Fatalf("complete %v: %v", complete, err)
-		}
-		pre := first.Load()
+		pre := w.dieAfterPrewrites(complete, "z")
 		l := mvcc.LockInfo{Cell: wire.Cell(pre.Writes[0].Cell), Lock: mvcc.Lock{
 			StartTS: mvcc.Timestamp(pre.StartTs), Primary: wire.Cell(pre.Primary), Expiry: mvcc.Timestamp(pre.Expiry),
 		}}
@@ -320,21 +326,9 @@ func TestAsyncForce(t *testing.T) {
 func TestAsyncAsked(t *testing.T) {
 	for _, complete := range []bool{true, false} {
 		w := newAsyncWorld(t)
-		dying, p := w.client(txn.Config{
-			SettleTimeout: time.Millisecond, OperationTimeout: 20 * time.Millisecond,
-		})
-		var pre atomic.Pointer[pb.PrewriteRequest]
-		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-			if decides(req) {
-				pre.Store(req.GetPrewrite())
-			}
-			return txntest.Fault{Lost: req.GetPrewrite() == nil || !complete && prewrites(req, "h")}
-		})
-		if _, err := w.attempt(dying, "v", threeRows); (err == nil) != complete {
-			t.Fatalf("complete %v: %v", complete, err)
-		}
-		l := mvcc.LockInfo{Cell: wire.Cell(pre.Load().Primary), Lock: mvcc.Lock{
-			StartTS: mvcc.Timestamp(pre.Load().StartTs), Expiry: mvcc.Timestamp(pre.Load().Expiry),
+		pre := w.dieAfterPrewrites(complete, "a")
+		l := mvcc.LockInfo{Cell: wire.Cell(pre.Primary), Lock: mvcc.Lock{
+			StartTS: mvcc.Timestamp(pre.StartTs), Expiry: mvcc.Timestamp(pre.Expiry),
 		}}
 		asks, _ := w.client(txn.Config{})
 		locks := w.Locks(w.table)
