@@ -15,8 +15,7 @@
 //     column has no values: every row that exists when its page is read is marked.
 //  3. A page is marked before its record is stored. A crash repeats a page, and never
 //     skips one.
-//  4. At most maxWaiting notifications of the observer wait; beyond that the back-fill
-//     pauses until the observer has caught up. So it also pauses, once as many wait, while its
+//  4. A back-fill pauses while maxWaiting notifications of its observer wait, so also if the
 //     observer is paused or not registered in any process.
 //  5. A back-fill below a version marks only rows whose newest acknowledgment, in the snapshot
 //     of their page, has a lower version. The snapshot begins after the back-fill, so a row that
