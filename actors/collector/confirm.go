@@ -23,9 +23,9 @@ const (
 )
 
 // confirm asks the tablet whether everything in it that started below the target is settled, and
-// resolves the rest. It ends for this turn, with errBlocked, when a round resolves nothing. It
-// returns the descriptor of the tablet that confirmed, or errNoBound if the tablet lacks the
-// bound.
+// resolves the rest. It ends for this turn, with errBlocked, when a round resolves nothing, or
+// after confirmRounds. It returns the descriptor of the tablet that confirmed, or errNoBound if the
+// tablet lacks the bound.
 func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
 	at wire.Position) (*pb.TabletDescriptor, error) {
 	for range confirmRounds {
