@@ -12,8 +12,8 @@
 //  3. A rule costs nothing until the oldest cell that the last pass has left is due. Versions
 //     committed after a pass are younger than that, and cells with older timestamps come only from
 //     restores, during which a table has no rules.
-//  4. A turn lasts about a second, and the pause after it at least as long as the turn. While
-//     observers lag behind, a turn does one transaction.
+//  4. A turn begins no transaction after a second, and the pause after it is at least as long as
+//     the turn. While observers lag behind, a turn does one transaction.
 //
 // Package node starts the job where meta is led. A crash loses the positions of passes, which the
 // next job begins anew; two jobs at once delete the same cells, and one of them conflicts.
