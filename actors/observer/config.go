@@ -26,8 +26,8 @@ const (
 	retryBase = 2 * time.Millisecond
 )
 
-// hintsAhead is the number of queued cells of an observer, or four for each of its runs or for each
-// change in its batches if that is more, from which hints get notify.Full. More cells are a
+// hintsAhead is the number of queued cells of an observer from which hints get notify.Full, unless
+// four times its concurrent runs, or four times the size of its batches, is more. More cells are a
 // backlog, which scanners hand out in order.
 const hintsAhead = 256
 

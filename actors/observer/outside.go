@@ -158,10 +158,10 @@ func (o *outside) started(now time.Time, active, limit int) {
 	o.last = now
 }
 
-// learn sets gap to the mean time per admitted run, from the first run since the last wait to the end
-// of this one, at most shortWait. It leaves gap unchanged after a longer wait, or without an admitted
-// run. If gap was reduced since the last wait, the new gap is at most its value before that (safe), and
-// the next reduction is later and smaller.
+// learn sets gap to the mean time per admitted run, from the first run after the previous wait to
+// the end of the wait that is over now, at most shortWait. It leaves gap unchanged after a longer
+// wait, or without an admitted run. If gap was reduced since the last wait, the new gap is at most
+// its value before that (safe), and the next reduction is later and smaller.
 func (o *outside) learn() {
 	if o.served == 0 || o.from.IsZero() || o.until.Sub(o.since) > shortWait {
 		return
