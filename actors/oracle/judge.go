@@ -160,7 +160,8 @@ func medianOf(ahead map[uint64]time.Duration) time.Duration {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// successors returns the voters whose clocks are not ahead either, in order of node id.
+// successors returns the voters that answered and whose clocks are ahead of the median by at most
+// the limit, in order of node id.
 func (j *Judge) successors(ahead map[uint64]time.Duration, median time.Duration) []uint64 {
 	var out []uint64
 	for _, node := range j.cfg.Voters() {
