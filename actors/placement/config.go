@@ -77,7 +77,7 @@ const (
 )
 
 const (
-	maxChanging = 8               // tablets with a learner; no other one gets one then, unless for a repair (maxRepairing)
+	maxChanging = 8               // tablets with a learner; for repairs maxRepairing applies
 	stepsAtOnce = 64              // steps sent concurrently
 	maxIncoming = 3               // limit of learners on one node that have not caught up
 	stepTimeout = 5 * time.Second // limit of one step, and of each other part of a turn

@@ -19,18 +19,18 @@
 //     replacement, if it needs one, has caught up. A stale one, whose log lacks what it has
 //     acknowledged, does not wait for a replacement: it takes no part anyway. No voter is
 //     removed; it becomes a learner first.
-//  3. No voter is demoted because of gossip alone. A node is gone when its record says so
-//     since GoneAfter ago, in oracle time. The record is reset when gossip or any tablet's
+//  3. No voter is demoted because of gossip alone. A node is gone when its record has said for
+//     GoneAfter, in oracle time, that it is absent. The record is reset when gossip or any tablet's
 //     leader hears from the node, unless the node itself reported a damaged store.
 //  4. Every step decreases a measure that no other step increases: first replicas that are
 //     missing or on nodes that are gone or drain, then voters sharing a zone, then the sum
 //     of squares of how far nodes are from the mean in number, bytes and load beyond a
 //     slack, which must decrease by a minimum. So placement comes to rest if the cluster
 //     does.
-//  5. There is at most one step per tablet at a time, and at most maxIncoming new learners per
-//     node. While maxChanging tablets (for repairs, if there are more nodes, half as many as nodes)
-//     have a learner, none is added to another tablet. Demotions are not
-//     limited, but a demoted voter counts as a learner.
+//  5. There is at most one step per tablet at a time. A node gets no learner while maxIncoming of
+//     its learners have not caught up, and a tablet without a learner gets none while maxChanging
+//     tablets have one; for repairs that limit is half the number of nodes, if that is more.
+//     Demotions are not limited, but a demoted voter counts as a learner.
 //
 // Package node starts it. Nothing is lost in a crash or when meta's leadership moves; at
 // most a tablet is balanced again sooner than it would have been.
