@@ -51,8 +51,8 @@ type SurveyConfig struct {
 
 // IdleHints holds what the tablets that this node leads have published about themselves.
 type IdleHints interface {
-	// Clean returns at most most tablets without a dirty cell, and the version to which the
-	// answer belongs.
+	// Clean returns up to most tablets without a dirty cell other than parked ones, and the version to
+	// which the answer belongs.
 	Clean(most int) (version uint64, tablets []uint64)
 	IsClean(tablet uint64) bool
 	IsSettled(tablet uint64) bool

@@ -16,8 +16,8 @@ import (
 type Survey interface {
 	// Look returns the reports of tablets' leaders that are at most age old. It may request them.
 	Look(ctx context.Context, age time.Duration) View
-	// Settled reports whether a tablet led on this node certainly holds neither locks, reservations
-	// of one-phase commits aside, nor weak intents.
+	// Settled reports whether a tablet led on this node certainly holds neither locks, apart from
+	// reservations, nor weak intents.
 	Settled(tablet uint64) bool
 	// SettledVersion changes when results of Settled change, or the tablets led here. It is never
 	// 0.
