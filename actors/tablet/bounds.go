@@ -90,10 +90,9 @@ func (o *proposer) revertToInFlight() {
 const maxUnsettled = 64
 
 // confirm reports whether everything that began below the timestamp is settled here: no
-// one-phase commit, lock or intent remains, and nothing in flight can still become one. The
-// applied bound keeps it settled: waiting operations are evaluated under it. This turn
-// examines memory and what is in flight; a read worker then looks for intents on disk, in a
-// Snap at least as new.
+// reservation, lock or intent remains, and nothing in flight can still become one. The applied
+// bound keeps it settled: waiting operations are evaluated under it. This turn examines memory and
+// what is in flight; a read worker then looks for intents on disk, in a Snap at least as new.
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	if below > e.memory.Bound {
 		call.Reply(wire.Failure(pb.Error_CODE_INVALID,

@@ -174,8 +174,8 @@ func (e *evaluation) cleared(result mvcc.Result) {
 	}
 }
 
-// refuse answers an operation whose evaluation failed. Either the request is invalid or exceeds
-// a limit, or the store could not be read; only then the tablet stops.
+// refuse answers an operation whose evaluation failed. If the request is neither invalid nor over a
+// limit, the store could not be read: then the tablet stops.
 func (e *evaluation) refuse(call *Call, err error) {
 	if r := evaluate.Refusal(err); r != nil {
 		call.Reply(r)

@@ -17,10 +17,11 @@ import (
 // other. The oracle answers on any goroutine, by a commitStamped message; all else runs in
 // the tablet's turns.
 
-// onePhase is a one-phase commit under way. It is checked and its cells are reserved, then
-// the oracle provides its commit timestamp, then its effects are proposed (design section 4,
-// "Order"). That takes two turns, or one if the oracle answers without a message. The reservation
-// stays until the effects are visible or the commit is abandoned or lost.
+// onePhase is a one-phase commit under way, or, if prewrite is set, the prewrite of an asynchronous
+// commit, which takes the same steps. It is checked and its cells are reserved, then the oracle
+// provides its commit timestamp, then its effects are proposed (design section 4, "Order"). That
+// takes two turns, or one if the oracle answers without a message. The reservation stays until the
+// effects are visible or the commit is abandoned or lost.
 type onePhase struct {
 	token    uint64
 	term     uint64
@@ -107,8 +108,8 @@ func (e *evaluation) stampCommit(o *onePhase) {
 	e.stamping = append(e.stamping, o)
 }
 
-// reservations are the one-phase commits under way, and their locks in the leader's memory.
-// Only the tablet's turns touch them.
+// reservations are the one-phase commits and the prewrites of asynchronous commits under way, and
+// their locks in the leader's memory. Only the tablet's turns touch them.
 type reservations struct {
 	memory *memory.Memory
 	held   map[mvcc.Timestamp]*onePhase // by start timestamp

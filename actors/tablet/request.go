@@ -300,8 +300,8 @@ func (c *check) writes(ws []*pb.CellWrite) {
 	}
 }
 
-// maxOperationCells limits the cells of one operation, so that its effects (up to five
-// keys a cell) fit one Badger Txn.
+// maxOperationCells limits the cells of one operation, so that its effects (up to five keys a cell)
+// fit one batch of the store.
 const maxOperationCells = 8 << 10
 
 // clip shortens a key for an error message.

@@ -216,8 +216,8 @@ func (r *measuring) add(weights []store.Weight) {
 	r.weights, r.step = kept, 2*r.step
 }
 
-// halve returns the sum of the weights and the last row with at most half of that sum before it,
-// but not the first row; "" if there is only one.
+// halve returns the sum of the weights and the last row, except the first, with at most half of
+// that sum before it. If there is none it returns the second row; "" if there is only one.
 func (r *measuring) halve() (total uint64, half string) {
 	slices.SortStableFunc(r.weights, func(a, b store.Weight) int {
 		return strings.Compare(a.Row, b.Row)
