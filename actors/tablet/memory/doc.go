@@ -1,7 +1,7 @@
-// Package memory is a tablet leader's in-memory state of its rows: the locks with the
-// reservations of one-phase commits (the paper's "in-memory columns"), the effects of
-// proposals in flight, the notification index, bounds on rollback records and past locks, and
-// the catalogue, bound and safepoint that evaluation honours.
+// Package memory is a tablet leader's in-memory state of its rows: the locks with the reservations
+// of one-phase commits and asynchronous prewrites (the paper's "in-memory columns"), the effects of
+// proposals in flight, the notification index, bounds on rollback records and past locks, and the
+// catalogue, bound and safepoint that evaluation honours.
 //
 // A Memory belongs to its tablet's actor: only the tablet's turns may touch it, or an
 // EvalView of it. Other goroutines, such as the read workers, get an immutable copy (a

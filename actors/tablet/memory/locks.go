@@ -10,9 +10,9 @@ import (
 )
 
 // lockTable is the leader's in-memory copy of the lock group (the paper's "in-memory
-// columns"), plus the reservations of one-phase commits. It contains what is applied, never
-// what is only proposed. Only the tablet's turns change it; view returns an immutable copy in
-// constant time, since the tree copies shared nodes when it changes them.
+// columns"), plus the reservations of one-phase commits and asynchronous prewrites. It contains
+// what is applied, never what is only proposed. Only the tablet's turns change it; view returns an
+// immutable copy in constant time, since the tree copies shared nodes when it changes them.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
 	applied int        // number of locks, not counting reservations

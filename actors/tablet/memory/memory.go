@@ -145,8 +145,9 @@ func (m *Memory) holds(table mvcc.TableID) bool {
 	return ok
 }
 
-// Reserve puts a one-phase commit's reservation on the cells that it writes, replacing the one
-// without a commit timestamp. The lock must not change afterwards.
+// Reserve puts the reservation of a one-phase commit, or of an asynchronous prewrite, on the cells
+// that it writes, replacing the one without a commit timestamp. The lock must not change
+// afterwards.
 func (m *Memory) Reserve(writes []mvcc.CellWriteRequest, lock *mvcc.Lock) {
 	for i := range writes {
 		l := lock
@@ -183,9 +184,10 @@ func (m *Memory) Known() mvcc.Timestamp { return m.latest }
 // View returns the view for mutations over a Snap of the newest visible state.
 func (m *Memory) View(snap *store.Snap) *EvalView { return &EvalView{Snap: snap, memory: m} }
 
-// InFlight returns the number of a proposal in flight that one-phase commits of the cell must wait
-// for, or 0 if there is none. Such a commit is checked now and evaluated when its timestamp
-// arrives: the state that it was checked against may change in between.
+// InFlight returns the number of a proposal in flight for which a one-phase commit or an
+// asynchronous prewrite of the cell must wait, or 0 if there is none. Such an operation is checked
+// now and evaluated when its timestamp arrives: the state that it was checked against may change in
+// between.
 func (m *Memory) InFlight(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	return m.overlay.touches(c, start)
 }

@@ -33,7 +33,7 @@ type ReadView struct {
 	effects          map[*pb.EffectsRequest]effectsNote
 	recorded         []recorded // entries of the record of changes; recordedFrom is Record.from
 	recordedFrom     mvcc.Timestamp
-	// Bytes for values in the current answer: allowed, and used so far.
+	// Bytes of long values in the current answer: allowed, and used so far.
 	room, taken int
 }
 
@@ -198,7 +198,7 @@ func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("the answer's values exceed the request's limit: %d bytes so far", e.Needs)
 }
 
-// Begin begins the answer to a request, with the request's limit on the bytes of its values.
+// Begin begins the answer to a request, with the request's limit on the bytes of its long values.
 func (v *ReadView) Begin(req *pb.TabletRequest) {
 	v.room, v.taken = math.MaxInt, 0
 	if most := req.GetMaxAnswerBytes(); most > 0 {
