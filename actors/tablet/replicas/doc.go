@@ -17,9 +17,9 @@
 //  3. A replica id that was removed is never created again, and a lower one never replaces a
 //     higher one.
 //  4. A replica is destroyed only if a committed change of its group is known to have removed it:
-//     it has applied that itself, the sender's descriptor has a higher id here, or meta's record
-//     at a higher epoch does not list it. merge.go has the rule for a replica whose tablet was
-//     merged into another.
+//     it has applied that itself, the sender's descriptor lists a replica with a higher id on this
+//     node, or meta's record at a higher epoch does not list it. merge.go has the rule for a
+//     replica whose tablet was merged into another.
 //  5. A replica whose log lacks what it has acknowledged (stale) is durably marked until it is
 //     destroyed. It gets no snapshot: its group removes it, and has one with another id created.
 //
