@@ -84,7 +84,8 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 			"or the range is empty", ErrForeign, state.GetTablet().GetTabletId(), first.TabletId)
 	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 ||
 		message.GetTo() != first.ToReplica:
-		return nil, fmt.Errorf("%w: header and message disagree", ErrDamaged)
+		return nil, fmt.Errorf("%w: its header and its Raft message name different entries or replicas",
+			ErrDamaged)
 	case to.GetNodeId() != node:
 		return nil, fmt.Errorf("%w: replica %d is on node %d", ErrForeign,
 			first.ToReplica, to.GetNodeId())

@@ -12,8 +12,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Listing, creation and destruction of a store's replicas. Package replicas and the start of a
-// node call it, never a tablet's turn, except a split, which adds to its own batch.
+// Listing, creation and destruction of a store's replicas. Package replicas, the start of a node
+// and `percolator inspect` call it; of the tablets' turns only those of splits do, which add to
+// their own batches.
 
 // Replica describes a tablet's stored replica.
 type Replica struct {
