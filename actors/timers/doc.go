@@ -14,12 +14,12 @@
 //  3. Timers that are not due cost nothing: the job keeps the due time of each shard's first
 //     timer in memory, and reads again only when that has passed or when a tablet of the table
 //     reports writes.
-//  4. A turn is bounded: it fires a few thousand timers and continues with other shards.
+//  4. A turn is bounded: it fires at most 1,024 timers of each shard.
 //
-// Fired cells stay as history for some minutes, so the job reads from behind the fired ones. A
+// Fired cells stay as history for some minutes, so the job begins to read after the fired ones. A
 // transaction that commits late may leave a timer before that position: the job reads all of a
-// shard when it starts, and once a minute while the table is written to. It then also counts
-// the pending timers, up to ten thousand.
+// shard when it starts, and once a minute while the table is written to. It then also counts the
+// pending timers, up to ten thousand.
 //
 // Package node starts the job where meta is led. A crash loses its state in memory, which the
 // next one reads again.

@@ -143,8 +143,8 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 // leader changes, which must not make timers due early.
 func presentAt(ts mvcc.Timestamp) int64 { return min(ts.Millis(), time.Now().UnixMilli()) }
 
-// head returns the due time of the shard's first timer. It starts to read behind the fired ones.
-// If no timer is due, the next read starts late (2 s) before the present.
+// head returns the due time of the shard's first timer. It starts to read after the fired ones. If
+// no timer is due, the next read starts 2 s (late) before the present.
 func (w *work) head(ctx context.Context, shard int, at mvcc.Timestamp) (due int64, there bool,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
