@@ -6,7 +6,6 @@
 //     set. The rest is for memory outside the heap: dirty pages of mapped files, the kernel's
 //     buffers, and the growth of the heap during a collection.
 //
-// Called by: node. What the store makes of the bound is package store's to say; only a
-// program that is a node, and nothing else, has its heap held (app.Main). Nothing is
-// kept; a crash leaves nothing.
+// Called by: package node, which also passes the bound to package store, and package app, which
+// limits the heap before it opens a node.
 package memory

@@ -38,7 +38,8 @@ func find(set uint64, cgroup, system memlimit.Provider) Bound {
 // heapPart is the heap's part of the bound, in percent.
 const heapPart = 75
 
-// Hold sets the runtime's memory limit to heapPart of the bound, unless GOMEMLIMIT is set.
+// Hold sets the runtime's memory limit to heapPart of the bound, unless GOMEMLIMIT is set or the
+// bound is unknown.
 func Hold(b Bound) {
 	if os.Getenv("GOMEMLIMIT") == "" && b.Bytes != 0 {
 		debug.SetMemoryLimit(heapLimit(b.Bytes))
