@@ -121,9 +121,9 @@ func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 }
 
 // older deletes records from H that a record at or below the safepoint supersedes: reads at or
-// above the safepoint see the superseding record or a later one. The entries are in the order of
-// History. It returns the position from which a later step must continue, after the last complete
-// cell, or nil if all are complete.
+// above the safepoint see the superseding record or a later one. In a dropped table it deletes all
+// records at or below the safepoint. The entries are in the order of History. below is the position
+// before which a later step must continue; nil if all cells are complete.
 func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, err error) {
 	var prev CellWrite // the previous record, which is deleted or kept by the next one
 	have := false
@@ -166,8 +166,8 @@ func resumeAt(c Cell, more bool) *Cell {
 	return &c
 }
 
-// decide deletes the record if its successor, at next, is at or below the safepoint, and keeps it
-// otherwise.
+// decide deletes the record if its successor, at next, is at or below the safepoint (in a dropped
+// table, if the record itself is), and keeps it otherwise.
 func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
 	// In a dropped table nobody reads, the newest at or below the safepoint goes as well.
 	if next <= s.safepoint || (cw.Write.CommitTS <= s.safepoint && s.view.Dropped(cw.Cell.Table)) {
@@ -195,9 +195,9 @@ func (s *collecting) lastOlder(cw *CellWrite) error {
 
 // newest deletes a cell's newest record if it is a delete that no reader can miss: it is at or
 // below the safepoint, hides no older record in H, no lock will be committed above it, and no
-// observer has a pending notification of it. It also deletes the cell's acks. In a dropped table
-// the record may be of any kind, and notifications do not count. In any other table a stray ack is
-// deleted too (strayAck).
+// observer has a pending notification of it. It also deletes the cell's acks, and keeps the record
+// if one of them must stay. In a dropped table the record may be of any kind, and notifications do
+// not count. In any other table a stray ack is deleted too (strayAck).
 func (s *collecting) newest(c Cell) error {
 	s.Looked++
 	w, ok, err := s.view.Newest(c)
@@ -325,8 +325,8 @@ func (s *collecting) strayAck(ack Cell, w *Write) error {
 	return nil
 }
 
-// locked deletes the cell's newest committed lock below the safepoint. Transactions that could
-// conflict with it began before it, and the bound refuses them.
+// locked deletes the cell's newest committed lock if it is below the safepoint. Transactions that
+// could conflict with it began before it, and the bound refuses them.
 func (s *collecting) locked(c Cell) error {
 	s.Looked++
 	w, there, err := s.view.PastLock(c, 0)
@@ -341,8 +341,8 @@ func (s *collecting) locked(c Cell) error {
 	return nil
 }
 
-// rollback deletes a rollback record below the safepoint. One at the safepoint stays: the bound may
-// not refuse its transaction's prewrite yet.
+// rollback deletes a rollback record if it is below the safepoint. One at the safepoint stays: the
+// bound may not refuse its transaction's prewrite yet.
 func (s *collecting) rollback(c Cell, start Timestamp) error {
 	s.Looked++
 	if start >= s.safepoint {

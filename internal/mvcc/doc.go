@@ -55,9 +55,9 @@
 //     an observed cell and the N entry of each observer, N.ts = max(old, commit_ts). An
 //     intent becomes these entries on commit. The first observer's is at the observed cell,
 //     each further one's at its acknowledgment (docs/adr/0065). Clearing is conditional, and of
-//     one observer's entry. What is pending says to which users'
-//     commits it goes back (origin.go, docs/adr/0042). [Commit, ResolveLock,
-//     OnePhaseCommit, NotifyCells, ClearNotify, FailNotify]
+//     one observer's entry. What is pending names the oldest user's commit that caused it
+//     (origin.go, docs/adr/0042). [Commit, ResolveLock, OnePhaseCommit, NotifyCells, ClearNotify,
+//     FailNotify]
 //
 //  13. A lock without a write conflicts as a write does, and changes nothing that a read
 //     sees: no reader waits for it, and when it is committed it leaves the newest

@@ -48,8 +48,8 @@ func (e *effects) unlock(c Cell) {
 }
 
 // write makes w the newest record, moves the one before it to H, and marks an observed cell dirty,
-// all in the same mutations (Figure 6 lines 55 to 57). Origin is what the transaction goes back to;
-// 0 means itself.
+// all in the same mutations (Figure 6 lines 55 to 57). origin is the transaction's origin
+// (origin.go); 0 means its own commit.
 func (e *effects) write(v View, c Cell, w, previous *Write, origin Timestamp) error {
 	if previous != nil {
 		e.list = append(e.list, Mutation{

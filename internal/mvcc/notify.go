@@ -11,7 +11,7 @@ const maxNotifyError = 1 << 10
 
 // NotifyCells marks cells of weak columns dirty at once for all their observers (§2.4), or, as a
 // replay, notify cells of observers of any kind, each for its observer alone. It conflicts with
-// nothing and may be repeated: an entry never goes back.
+// nothing and may be repeated: the timestamp of an entry never decreases.
 //
 //   - StatusOK: every notify cell has an N entry of TS or newer. StatusNotifyOnly: the column at
 //     ConflictAt is not weak; no observer's notify cell, if it is a replay.
@@ -76,9 +76,9 @@ func (e *effects) notifyWeak(v View, c Cell, ts, origin Timestamp) error {
 }
 
 // ClearNotify removes the notify cell's N entry unless it is newer than UpTo (a change after the
-// run is not forgotten), its origin is older than the run's, or it is another observer's. Of one
-// that is newer the origins may go that the run has seen. The status is always StatusOK; CommitTS
-// is the timestamp of the named observer's entry if it stays, else 0.
+// run is not forgotten), its origin is older than the run's, or it is another observer's. Of an
+// entry that is newer it may remove the origins that the run has seen. The status is always
+// StatusOK; CommitTS is the timestamp of the named observer's entry if it stays, else 0.
 func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	var e effects
 	if foreign(v, r.Cell, r.Observer) {
@@ -121,8 +121,8 @@ func (e *effects) clear(v View, r *ClearNotifyRequest) error {
 	}
 	e.end(r.Cell.Table, min(n.Origin(), cmp.Or(r.Origin, MaxTimestamp)), r.Ended)
 	switch {
-	// A weak notification with a timestamp before the run may have arrived after it: the run's
-	// effects do not go back to that notification.
+	// A weak notification with a timestamp before the run may have arrived after it: the run's effects
+	// were not caused by that notification.
 	case n.Origin() < r.Origin:
 	// The run read its snapshot at UpTo: it has seen every change up to there, and none above.
 	case n.TS <= r.UpTo:

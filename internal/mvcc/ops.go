@@ -34,9 +34,9 @@ const (
 	StatusRolledBack
 	// StatusCommitted means that the transaction is already committed, at CommitTS.
 	StatusCommitted
-	// StatusLive is the answer of CheckTxnStatus if the primary lock exists and has not
-	// expired, or is part of an asynchronous commit, or may still arrive. Locks[0] is the lock if it
-	// exists. It is also the answer of Rollback if all cells have locks of an asynchronous commit.
+	// StatusLive is the answer of CheckTxnStatus if the primary lock is part of an asynchronous
+	// commit, or has neither expired nor a dead worker, or may still arrive. Locks[0] is the lock if
+	// it exists. It is also the answer of Rollback if all cells have locks of an asynchronous commit.
 	StatusLive
 	// StatusNotFound means that Commit, Heartbeat or a Rollback with Ask found neither lock nor
 	// record, and that start_ts is not below the safepoint. It is no rollback.
@@ -61,7 +61,7 @@ const (
 // Result is the answer of a mutation.
 type Result struct {
 	Status     Status
-	CommitTS   Timestamp  // Committed, OK of commit-like operations, Conflict (the newer record's)
+	CommitTS   Timestamp  // Committed, Conflict (the newer record's), Mismatch (a delete's), most OK
 	Locks      []LockInfo // Locked, Live
 	ConflictAt Cell       // Conflict, NotifyOnly, Mismatch: the cell
 	// Ended are the runs of observers for which the operation has cleared notifications, found
@@ -76,8 +76,8 @@ type Result struct {
 	MinCommitTS Timestamp
 }
 
-// EndedRun is a run for changes in a table that go back to Origin. It has committed at End,
-// or before.
+// EndedRun is a run for changes in a table. Origin is the oldest origin of these changes. The run
+// has committed at End, or before.
 type EndedRun struct {
 	Table       TableID
 	Origin, End Timestamp
@@ -98,7 +98,7 @@ type PrewriteRequest struct {
 	Worker  Worker
 	Writes  []CellWriteRequest
 	Intents []Cell    // weak notifications
-	Origin  Timestamp // what the transaction goes back to; 0: itself
+	Origin  Timestamp // the oldest of the users' commits that caused it; 0: its own commit
 	// MinCommitTS, if not 0, makes it a part of an asynchronous commit. The oracle has issued it
 	// after the cells were reserved. Secondaries are all cells but the primary, if that is among the
 	// writes.
@@ -121,7 +121,7 @@ type OnePhaseRequest struct {
 	StartTS  Timestamp
 	Writes   []CellWriteRequest
 	Notifies []Cell
-	Origin   Timestamp // what the transaction goes back to; 0: itself
+	Origin   Timestamp // the oldest of the users' commits that caused it; 0: its own commit
 	Clear    bool      // as in CommitRequest
 }
 
@@ -139,13 +139,13 @@ type CheckTxnStatusRequest struct {
 	Primary   Cell
 	StartTS   Timestamp
 	Now       Timestamp // oracle time
-	MetExpiry Timestamp // expiry of the lock that was met; counts if the primary has none
+	MetExpiry Timestamp // expiry of the encountered lock; counts if the primary has no lock
 	// a positive death event names the lock's worker: do not wait for the expiry
 	WorkerDead bool
 }
 
-// ResolveLockRequest applies a known decision: CommitTS 0 rolls back. Without the lock it
-// is a no-op.
+// ResolveLockRequest applies a known decision: CommitTS 0 rolls back. Cells without the
+// transaction's lock and intents that are gone are unchanged.
 type ResolveLockRequest struct {
 	StartTS  Timestamp
 	CommitTS Timestamp
@@ -168,7 +168,7 @@ type NotifyRequest struct {
 	// Replay makes the observer run once whatever it has acknowledged before TS: strong
 	// columns too, and parked entries.
 	Replay bool
-	Origin Timestamp // what the transaction goes back to; 0: itself
+	Origin Timestamp // the oldest of the users' commits that caused it; 0: its own commit
 }
 
 // ClearNotifyRequest removes the N entry if N.ts ≤ UpTo and, for a run that has written, if the
@@ -224,7 +224,7 @@ type RawWriteRequest struct {
 type ReadResult struct {
 	Status   Status // OK, Locked, TooOld
 	Found    bool
-	Deleted  bool // the newest record at or below R is a delete: CommitTS and StartTS are its
+	Deleted  bool // the visible record is a delete; CommitTS and StartTS are set
 	Value    []byte
 	CommitTS Timestamp
 	StartTS  Timestamp // of the transaction that wrote it
@@ -245,9 +245,9 @@ type ScanRequest struct {
 	// Resume: start after this cell (in scan order) instead of at the span's edge.
 	Resume *Cell
 	// Records shows write records with their start timestamps: of each cell the records in (Since,
-	// At], the newest first and deletes too; if Since is 0 only the newest record, unless it is a
-	// delete. With ResumeTS the cell Resume is not done: its records below that commit timestamp
-	// are still to come.
+	// At], the newest first and deletes too; if Since is 0 only the newest one up to At, unless it is
+	// a delete. With ResumeTS the cell Resume is not done: its records below that commit timestamp are
+	// still to come.
 	Records  bool
 	Since    Timestamp
 	ResumeTS Timestamp
@@ -276,7 +276,7 @@ type ScanResult struct {
 	Last   *Cell // last cell looked at, in full unless LastTS is not 0, also when it had nothing to show; nil: none
 	Done   bool
 	Lock   LockInfo
-	LastTS Timestamp // Records: not 0 if Last may have older records: the oldest one shown
+	LastTS Timestamp // commit timestamp of the last record shown if Last may have older ones; else 0
 	Oldest Timestamp // see ScanRequest.WrittenBefore; 0: no cell was left out
 }
 

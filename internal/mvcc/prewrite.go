@@ -152,7 +152,8 @@ func valueOf(w *CellWriteRequest) []byte {
 	return w.Value
 }
 
-// fewWrites is up to how many writes a pairwise search for duplicates is cheaper than a map.
+// fewWrites is the maximum number of writes for which a pairwise search for duplicates is cheaper
+// than a map.
 const fewWrites = 16
 
 // lastWrites drops every write that a later one to the same cell overrides. Without

@@ -99,8 +99,8 @@ func (s *survey) walk(span Span, at SurveyPlace) (*CellAt, error) {
 	}
 }
 
-// history finds the cells that have records in H: the oldest of them goes when the one
-// after it is at the safepoint.
+// history finds the cells that have records in H. A cell's oldest record becomes garbage once the
+// safepoint reaches its second oldest.
 func (s *survey) history(span Span, at *CellAt) (*CellAt, error) {
 	var below *Cell
 	if at != nil {
@@ -178,7 +178,7 @@ func (s *survey) newest(span Span, after *CellAt) (*CellAt, error) {
 	return nil, nil
 }
 
-// stray reports whether the ack is of a cell that is not there.
+// stray reports whether the ack is of an observed cell that has no record.
 func (s *survey) stray(ack Cell) (bool, error) {
 	of, ok := s.view.AckOf(ack.Table, ack.Column)
 	if !ok {

@@ -6,12 +6,11 @@ import (
 	"math"
 )
 
-// This file has the form of durable timers. A timer is a cell of a table of its own, in the
-// order of the times at which they are due; the transaction that notifies the timer's target also
-// deletes the cell.
+// This file defines how durable timers are stored. A timer is a cell of TimerTable. The transaction
+// that notifies the timer's target also deletes the cell.
 
-// TimerTable is the table of timers. It has no name, and exists from the beginning: its rows
-// are behind those of all users' tables.
+// TimerTable is the table of all timers. It has no name, and always exists. Its rows come after
+// those of all users' tables.
 const TimerTable TableID = 1<<32 - 2
 
 // TimerShards is the number of parts of the table, each in the order of due times, so that timers
@@ -49,7 +48,8 @@ func (t Timer) Write() (Cell, []byte) {
 	return Cell{Table: TimerTable, Row: string(row), Column: timerColumn}, value
 }
 
-// TimerOf returns the timer that the cell with the value is; ok is false if it is none.
+// TimerOf returns the timer that the cell with the value stores; ok is false if the cell is not a
+// timer.
 func TimerOf(c Cell, value []byte) (t Timer, ok bool) {
 	after, n := binary.Uvarint(value)
 	if n <= 0 {
@@ -83,14 +83,14 @@ func TimerTarget(c Cell) (table TableID, ok bool) {
 	return table, table >= FirstUserTable && table < TimerTable
 }
 
-// TimerDue returns when a row of the table of timers is due, whatever its value is.
+// TimerDue returns the due time, in milliseconds since the Unix epoch, of a row of TimerTable.
 func TimerDue(row string) int64 {
 	var due [8]byte
 	copy(due[:], row[min(dueAt, len(row)):])
 	return int64(min(binary.BigEndian.Uint64(due[:]), math.MaxInt64))
 }
 
-// TimerSpan returns the range of a shard's timers that are due from and before the times.
+// TimerSpan returns the range of a shard's timers with from ≤ Due < before.
 func TimerSpan(shard int, from, before int64) Span {
 	at := func(due int64) string {
 		return string(binary.BigEndian.AppendUint64([]byte{byte(shard)}, uint64(max(due, 0))))
