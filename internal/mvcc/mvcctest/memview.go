@@ -86,7 +86,7 @@ func (m *MemView) DropLock(c mvcc.Cell) {
 	m.apply(mvcc.HistoryEntry{Group: mvcc.GroupLock, Cell: c}, true)
 }
 
-// find returns the index of the first entry at or behind (c, ts), and whether its key is equal.
+// find returns the index of the first entry at or after (c, ts), and whether its key is equal.
 func find(list []*mvcc.HistoryEntry, c mvcc.Cell, ts mvcc.Timestamp) (int, bool) {
 	return slices.BinarySearchFunc(list, mvcc.CellAt{Cell: c, TS: ts}, func(e *mvcc.HistoryEntry, at mvcc.CellAt) int {
 		return cmp.Or(e.Cell.Compare(at.Cell), cmp.Compare(e.TS, at.TS))
@@ -122,7 +122,7 @@ func (m *MemView) in(g mvcc.Group, s mvcc.Span) []*mvcc.HistoryEntry {
 	return list[from:max(from, to)]
 }
 
-// each iterates what is made of the entries; reverse goes from the last to the first.
+// each yields the result of `of` for each entry, with reverse from the last to the first.
 func each[K, V any](list []*mvcc.HistoryEntry, reverse bool,
 	of func(*mvcc.HistoryEntry) (K, V)) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
