@@ -230,8 +230,8 @@ func NewGrid(nodes [][]*wire.HeatColumn, table uint32) *Grid {
 	return g
 }
 
-// boundaries returns at most MaxRanges+1 of the positions, in order: the first, the last, and
-// those that divide the load evenly.
+// boundaries returns the positions in order: all, or, of more than MaxRanges+1, the first, the
+// last, and those that divide the load evenly.
 func boundaries(weights map[wire.Position]uint64) []wire.Position {
 	all := slices.SortedFunc(maps.Keys(weights), order)
 	list := make([]uint64, len(all)-1)
