@@ -164,7 +164,7 @@ func finallyRefused(err error) bool {
 type asyncOutcome struct {
 	rolledBack bool
 	open       bool           // a cell has neither lock nor record, and may still get its lock
-	commitTS   mvcc.Timestamp // of a cell's record, or least once all cells are locked; 0: none
+	commitTS   mvcc.Timestamp // of a record, or the field least once all cells are locked; 0: none
 	least      mvcc.Timestamp // the greatest MinCommitTS of the locks
 }
 

@@ -55,11 +55,11 @@ type writeBuffer struct {
 	committed bool  // the transaction committed: a late write is logged
 	failed    error // the first failed read or invalid write: the transaction cannot commit
 
-	// writes has one entry per cell, including locks and validations, in the order of the
-	// first call. index maps cells to entries; it is nil while there are few.
+	// writes has one entry per cell, including locks and validations, in the order in which the cells
+	// were first buffered. index maps cells to entries; it is nil while there are few.
 	writes []bufferedWrite
 	index  map[mvcc.Cell]int
-	// Commit sorts writes: the first written entries are writes, the others locks. It moves
+	// Commit sorts the entries: the first `written` of them are writes, the others locks. It moves
 	// validations to a slice of their own.
 	written     int
 	validations []mvcc.Cell
@@ -256,7 +256,7 @@ func (b *writeBuffer) unknownTable() (name string, waits bool, err error) {
 	return b.unresolved[0].key.Table, true, nil
 }
 
-// bindTable buffers the leading unresolved writes that are to the table name.
+// bindTable buffers the unresolved writes up to the first one to another table than name.
 func (b *writeBuffer) bindTable(name string, id mvcc.TableID) {
 	for len(b.unresolved) > 0 && b.unresolved[0].key.Table == name {
 		w := b.unresolved[0]

@@ -22,17 +22,18 @@ const (
 	maxPolls = 16
 	// pollGap is the time between an answer and the next request for the range, and busyPollGap
 	// that after an answer of busyPage changes or more: a request costs the tablet's node as much
-	// processor time as several commits, so a busy tablet answers many of them at once.
+	// processor time as several commits, so each request to a busy tablet should return many changes.
 	pollGap     = 4 * time.Millisecond
 	busyPollGap = 12 * time.Millisecond
 	busyPage    = 4
 	// resolveEvery is about the time between resolved timestamps of an idle range.
 	resolveEvery = 200 * time.Millisecond
-	// lockPatience is how far locks may hold a range back before a feed checks their transactions.
+	// lockPatience is how long locks may keep a range from advancing before a feed checks their
+	// transactions.
 	lockPatience = 100 * time.Millisecond
 	// changesPage is the size at which a page of changes ends, in bytes.
 	changesPage = 256 << 10
-	// holdStep is the distance by which a feed's hold on history advances.
+	// holdStep is the minimum by which a feed advances its hold on history.
 	holdStep = time.Second
 )
 
@@ -48,7 +49,7 @@ type ChangeSpec struct {
 type Change struct {
 	Table string
 	mvcc.ReadCell
-	Initial  bool           // of the state at the beginning
+	Initial  bool           // part of the state at the beginning
 	Resolved mvcc.Timestamp // not 0: every change up to it has been yielded; the other fields are zero
 }
 
@@ -289,7 +290,7 @@ func (f *feed) deliver(p changesOf) bool {
 	return f.yield(Change{Resolved: least}, nil)
 }
 
-// hold holds history from a timestamp on, instead of from the one before; 0 holds none.
+// hold holds history from a timestamp on and ends the previous hold; 0 only ends it.
 func (f *feed) hold(from mvcc.Timestamp) {
 	before := f.held
 	if f.held = from; from != 0 {

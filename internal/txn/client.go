@@ -149,9 +149,9 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 }
 
 // Run calls fn with a transaction from BeginLazy and commits it. After a conflict, a live lock or
-// an overload it runs fn again in a new transaction, until ctx ends or o.Runs runs have failed, and
-// once if a table was dropped. It returns the commit timestamp, or the start timestamp if fn wrote
-// nothing.
+// an overload it runs fn again in a new transaction, until ctx ends or o.Runs runs have failed. It
+// also runs fn again, but once only, if a table was dropped, since a new table may have its name.
+// It returns the commit timestamp, or the start timestamp if fn wrote nothing.
 func (c *Client) Run(ctx context.Context, o Options,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	ctx, span := c.cfg.Tracer.Start(ctx, spanTransaction)

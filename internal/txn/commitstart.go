@@ -12,7 +12,7 @@ import (
 // spare one (docs/adr/0061).
 type commitStart struct {
 	at    mvcc.Timestamp // 0: none yet
-	blind bool           // the transaction has read nothing, and no oracle in this process gave at
+	blind bool           // nothing has been read, and at is not from an oracle in this process
 	spare bool           // at is a spare timestamp
 }
 
@@ -37,9 +37,9 @@ func (s *commitStart) begin(ctx context.Context, t *Txn) error {
 	return s.request(ctx, t)
 }
 
-// restart replaces a spare timestamp at which the commit was surely refused: another commit may
-// have changed the cells before this transaction began. The transaction has read nothing, so its
-// writes need not be computed again.
+// restart replaces a spare timestamp at which the commit was surely refused: the other commit may
+// have ended before this transaction began. The transaction has read nothing, so its writes need
+// not be computed again.
 func (s *commitStart) restart(ctx context.Context, t *Txn) error {
 	t.c.spares.Conflicted()
 	s.spare = false

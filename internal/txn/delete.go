@@ -45,8 +45,8 @@ type Deleted struct {
 
 // DeleteSome deletes the first cells of a range in one transaction: up to maxDeleteCells and about
 // maxDeleteBytes, as far as found in maxDeleteTime, in whole rows unless a single row has more.
-// After a conflict it runs again with half as many, since a smaller
-// transaction conflicts less often.
+// After a conflict it runs again with half as many, since a smaller transaction conflicts less
+// often.
 //
 // Cells are read and deleted in the same transaction: one that is written after the read makes
 // the commit fail, and so no cell is deleted in a version that the selection did not see.

@@ -55,8 +55,8 @@ type effectsWalk struct {
 // A walk over the tablets is not atomic: a run may move work from a tablet not yet queried to one
 // that has answered. So there are at least two walks, each of which continues until every tablet
 // has reported that nothing is pending; the last one has found no change. Had anything been pending
-// between the last two, either of them had found its notification, or the notification was written
-// after the first one's mark, which the second detects.
+// between the last two, one of them would have found its notification, or the notification was
+// written after the tablet's answer to the first, which the second detects.
 func (o *observers) WaitFor(ctx context.Context,
 	until mvcc.Timestamp) (map[string]*pb.ObserverPending, error) {
 	if err := o.oracle.givenOut(ctx, until); err != nil {

@@ -26,7 +26,7 @@ const (
 
 // leases holds history for the process's open snapshots (design section 4, "Bounded history"):
 // one lease, at the oldest snapshot, acquired and renewed only while that snapshot is older
-// than a quarter of the retention. A short-lived snapshot costs two uncontended locks.
+// than a quarter of the retention. A short-lived snapshot only locks an uncontended mutex twice.
 // Transactions are not tracked: reads of one that outlives the history fail.
 //
 // The lease is advisory. It expires after its client has died, and the cluster limits how long

@@ -232,9 +232,9 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 	return first, n, nil
 }
 
-// basisAge returns the minimum distance of a timestamp from the basis of estimate to replace it, so
-// that the clock is not read for each. Estimates set the expiry of locks, for which a sixteenth of
-// LockTTL is accurate enough.
+// basisAge returns how much later than estimate's basis a timestamp must be to replace it.
+// Otherwise each new timestamp would require reading the clock. Estimates set the expiry of locks,
+// for which a sixteenth of LockTTL is accurate enough.
 func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16) }
 
 // accept records the timestamps first to last. It rejects them if they are not above floor,

@@ -181,8 +181,9 @@ func (c *Client) cell(ctx context.Context, k Key) (mvcc.Cell, error) {
 // handOut returns a non-nil copy of a value for the user.
 func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
-// readCache holds a transaction's reads. It searches a few cells linearly and more by an
-// index. It never evicts: a snapshot does not change, and a transaction is short.
+// readCache holds the results of a reader, including prefetched ones. It searches a few cells
+// linearly and more by an index. It never evicts: a snapshot does not change. When it is full,
+// further results are not cached.
 type readCache struct {
 	cells   []mvcc.Cell
 	results []mvcc.ReadResult  // one per cell
@@ -214,7 +215,7 @@ func (c *readCache) find(cell mvcc.Cell) *mvcc.ReadResult {
 	return nil
 }
 
-// grow reserves space for the results of this many cells.
+// grow reserves space for the results of this many more cells.
 func (c *readCache) grow(cells int) {
 	if cells = min(cells, maxCachedCells-len(c.cells)); cells <= 1 {
 		return
@@ -233,8 +234,8 @@ func (c *readCache) buildIndex(cells int) {
 	}
 }
 
-// put adds the batch's i-th result if there is room. The single result of most transactions
-// stays in its batch.
+// put adds the batch's i-th result if there is room. The first result is not copied out of its
+// batch: most transactions have only one.
 func (c *readCache) put(b *readBatch, i, maxBytes int) {
 	cell, result := &b.cells[i], &b.results[i]
 	size := len(cell.Row) + len(cell.Column) + len(result.Value)

@@ -71,7 +71,7 @@ func (r *recordScan) leave() {
 
 // Records yields the records of a range in the order of cells, descending if Reverse is set, the
 // newest of each cell first.
-// The error is ErrSnapshotTooOld if At or Since is below a tablet's history.
+// It ends after an error, which is ErrSnapshotTooOld if At or Since is below a tablet's history.
 func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
 		pages := scanner{

@@ -16,8 +16,8 @@ const replayBatch = 512
 // regardless of acknowledgments before at, and resets the failure counts of parked
 // notifications. at must be a timestamp allocated by the oracle; 0 means a new one. It may be
 // repeated with the same timestamp: a strong observer that has run since does not run again. It
-// returns ErrNotifyOnly if a cell is no observer's notify cell. After an error some of the cells
-// may have been marked.
+// returns ErrNotifyOnly if a cell is no observer's notify cell. If it returns an error, some of the
+// observers may still run again.
 func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cell) error {
 	if at == 0 {
 		var err error
@@ -41,7 +41,7 @@ func (o *observers) ReplayParked(ctx context.Context, observer string,
 		if len(cells) == 0 {
 			return nil
 		}
-		// A new timestamp per batch: above the time at which any of them was parked.
+		// A new timestamp per batch, above those at which its notifications were parked.
 		if err := o.Replay(ctx, 0, cells); err != nil {
 			return err
 		}

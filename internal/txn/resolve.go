@@ -75,10 +75,10 @@ func newResolver(cfg *Config, router *router, oracle *oracle, work *background.G
 	}
 }
 
-// resolve does one round for each of the locks' transactions. It resolves those that are
-// decided, expired or of a dead worker; live reports whether any of them remains. A caller
-// that may wait calls again with a higher round, which makes the resolution's wait longer. For
-// one that must not wait because it holds locks, the resolution has no wait.
+// resolve does one round for each of the locks' transactions: it resolves the locks of a
+// transaction that is decided, has expired or is of a dead worker. live reports whether another of
+// the transactions may be alive; then a caller that may wait calls again with a higher round, which
+// makes the wait longer. With wait false, for callers that hold locks, there is no wait.
 func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int,
 	wait bool) (live bool, err error) {
 	r.met.Add(uint64(len(locks)))
@@ -135,7 +135,7 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *resolution {
 	return f
 }
 
-// leave cancels resolutions without waiters.
+// leave removes a waiter from each of the resolutions, and cancels those that have none left.
 func (r *resolver) leave(joined []*resolution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -328,7 +328,7 @@ func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 }
 
 // ResolveLock does one round of resolution for a lock or intent, without waiting first, for
-// scanners and tools. resolved is false if the transaction is alive.
+// scanners and tools. resolved is false if the transaction may be alive.
 func (r *resolver) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	live, err := r.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
 	return err == nil && !live, err
@@ -395,7 +395,7 @@ type undecided struct {
 // Error returns the text of the cause.
 func (u *undecided) Error() string { return u.cause.Error() }
 
-// lost returns the undecided of a message that was not answered, or unexpectedly.
+// lost returns the undecided of a message that was not answered or was answered unexpectedly.
 func lost(err error) error { return &undecided{cause: err, fenced: errFenced} }
 
 // givenUp returns the undecided of a commit that ends with err although its message was

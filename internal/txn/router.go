@@ -26,14 +26,15 @@ type verdict uint8
 
 const (
 	answered    verdict = iota // a result
-	wrongTablet                // not applied; the map has been corrected: group again
+	wrongTablet                // not applied; the map has been corrected: locate again
 	askLater                   // not applied; try again after a pause
-	busy                       // not applied; overloaded or out of disk space: the caller decides
+	busy                       // not applied; overloaded or without disk space: may be repeated
 	refused                    // not applied; permanent
 	unknown                    // may have been applied, or may be later
 )
 
-// Bounds of the cached tablet map, in descriptors, and of one request: descriptors and entries of a walk.
+// Maximum numbers of descriptors in the cached tablet map, of descriptors in one answer of meta,
+// and of entries in one answer to a walk.
 const (
 	maxTablets = 1 << 16
 	locatePage = 64
@@ -221,8 +222,8 @@ func adminError(err error) error {
 	return err
 }
 
-// MarkRefusal returns an error of the service for operators with the code of this package that
-// errors.Is finds. The text stays.
+// MarkRefusal makes errors.Is find this package's error for the code of a *ServerError, such as
+// ErrInvalid. The text stays; any other error is returned unchanged.
 func MarkRefusal(err error) error {
 	refusal, ok := errors.AsType[*ServerError](err)
 	if !ok {
@@ -293,8 +294,8 @@ func (r *router) WalkColumn(ctx context.Context, group mvcc.Group,
 	return r.WalkFrom(ctx, group, column, "")
 }
 
-// WalkFrom is WalkColumn starting at a row. For the lock group it yields the entries of all
-// columns of the table.
+// WalkFrom is WalkColumn starting at a row. For the lock group it ignores the column and yields the
+// entries of all columns.
 func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.ObservedColumn,
 	row string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
@@ -331,7 +332,7 @@ func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.Obs
 	}
 }
 
-// rowPage is the page size, in locks, of a row's locks.
+// rowPage is the number of locks that lockAt requests at once.
 const rowPage = 16
 
 // lockAt returns the lock on the cell, if there is one.

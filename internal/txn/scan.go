@@ -322,7 +322,7 @@ func (m *merge) wanted() int {
 	if m.limit == 0 {
 		return 0
 	}
-	n := m.limit - m.rows + 1 // the last row may be incomplete
+	n := m.limit - m.rows + 1 // the row yielded last may be incomplete
 	for _, w := range m.buffered {
 		if w.kind == mvcc.KindDelete {
 			n++

@@ -15,8 +15,9 @@ func (c *Client) Subscriptions(ctx context.Context, name string) (list []*pb.Sub
 	return r.GetSubscriptions(), mvcc.Timestamp(r.GetBound()), err
 }
 
-// AdvanceSubscription creates a subscription that does not exist, raises its position, and returns
-// the position then stored. History is held from that position on, up to the policy's bound.
+// AdvanceSubscription creates the subscription if it does not exist, raises its position if that is
+// lower than to, and returns the position then stored. History is held from that position on,
+// within the policy's limit.
 func (c *Client) AdvanceSubscription(ctx context.Context, name string,
 	to mvcc.Timestamp) (mvcc.Timestamp, error) {
 	r, err := c.subscription(ctx, &pb.SubscriptionRequest{
@@ -37,8 +38,8 @@ func (c *Client) DeleteSubscription(ctx context.Context, name string) error {
 	return err
 }
 
-// subscription sends a request and repeats it while the cluster is unavailable: all of them are
-// idempotent.
+// subscription sends a request and repeats it while the cluster is unavailable: all these requests
+// are idempotent.
 func (c *Client) subscription(ctx context.Context,
 	req *pb.SubscriptionRequest) (*pb.HoldHistoryResponse, error) {
 	var wait retryPolicy

@@ -177,8 +177,9 @@ func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) erro
 	}
 }
 
-// DropTable drops the table that currently has the name. The request carries its id, so that a
-// retry cannot drop a new table of the same name, and succeeds if the table is already gone.
+// DropTable drops the table that currently has the name; it returns ErrNoTable if there is none and
+// no drop to finish. The request carries the table's id, so that a retry cannot drop a new table of
+// the same name.
 func (m *meta) DropTable(ctx context.Context, name string) error {
 	tables, err := m.Tables(ctx)
 	if err != nil {
@@ -267,8 +268,8 @@ func retryBy[T any](ctx context.Context, m *meta, cfg *Config,
 	ask func() (T, error)) (T, error) {
 	var wait retryPolicy
 	for {
-		// A closed transport fails like an unavailable node, and would be retried until ctx
-		// ends.
+		// A closed transport fails like an unavailable node, and would be retried until ctx ends or
+		// OperationTimeout.
 		if m.work.Closed() {
 			var none T
 			return none, ErrClosed

@@ -43,8 +43,6 @@ type twoPhase struct {
 //	some cells are prewritten    the primary's lock expires, or never came: rolled back
 //	all are prewritten           likewise: nobody but this process can commit it
 //	the primary is committed     committed: the secondaries are rolled forward
-//
-// The user waits for commit; its latency is one prewrite, one timestamp and one commit.
 func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if p.asyncFits() {
 		return p.commitAsync(ctx)
@@ -100,9 +98,9 @@ func (p *twoPhase) begin(ctx context.Context) (err error) {
 
 // lockLast prewrites the last tablet's part like the others, unless commit holds the turn;
 // commit waits for a lockLast that has begun. Only the primary's lock can be renewed, so a slow
-// commit needs one:
-// without it, a reader that encountered another of its expired locks would roll back the
-// commit and each of its retries (design section 4, "A missing primary is not a rollback").
+// commit needs one: without it, a reader that encountered another of its expired locks would roll
+// back the commit and each of its retries (design section 4, "A missing primary is not a
+// rollback").
 func (p *twoPhase) lockLast(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:

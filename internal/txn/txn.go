@@ -15,12 +15,11 @@ import (
 // Txn is one transaction (§2.2). Its methods may be called concurrently. It drops writes made
 // after its end.
 //
-// It buffers its writes until Commit. Nothing is sent before that, so an abandoned transaction
-// leaves nothing behind.
+// It buffers its writes until Commit, so an abandoned transaction leaves nothing behind.
 type Txn struct {
 	reader
 	writeBuffer
-	counted  *counters.Named // by the transaction's name; nil if it has none
+	counted  *counters.Named // of the transactions of this name; nil if it has none
 	began    metrics.Moment  // for its latency
 	ownsSpan bool            // the transaction ends span
 	// origin is the timestamp of the user's commit that caused the observer run (docs/adr/0042); 0
@@ -194,7 +193,8 @@ func (t *Txn) Rollback(context.Context) error {
 	return nil
 }
 
-// end ends the transaction, and learns from its reads for prefetching.
+// end ends the transaction, and learns from its reads for prefetching. It returns false if the
+// transaction had already ended.
 func (t *Txn) end() bool {
 	t.guard.Lock()
 	already := t.ended
