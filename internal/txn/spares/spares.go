@@ -20,12 +20,12 @@ const (
 	// maxSpares is the maximum number of spare timestamps that are kept; as many callers can
 	// commit concurrently without a request. When one more arrives, the older half is dropped.
 	maxSpares = 256
-	// maxSpareAge is the age at which a spare timestamp is dropped. It is far below the
-	// history, so that a tablet can tell what has become of its transaction.
+	// maxSpareAge is the age at which a spare timestamp is dropped. It is far shorter than history is
+	// kept, so that a tablet can tell what has become of a transaction with such a timestamp.
 	maxSpareAge = 2 * time.Second
 	// sparesAfterConflict is the number of commits after a conflict that request their start
-	// timestamps from the oracle. It bounds the messages lost to cells that many processes
-	// write: one in so many.
+	// timestamps from the oracle. It bounds the share of commits refused for their spare timestamp, at
+	// cells that many processes write.
 	sparesAfterConflict = 8
 )
 
@@ -34,7 +34,7 @@ const (
 type Spares struct {
 	mu    sync.Mutex
 	free  []spare // in the order of arrival
-	pause int     // commits that still request theirs from the oracle
+	pause int     // next calls of Take that return none
 }
 
 type spare struct {
@@ -42,7 +42,8 @@ type spare struct {
 	got time.Time
 }
 
-// Take removes and returns the newest spare timestamp.
+// Take removes and returns the newest spare timestamp. ok is false if there is none that may be
+// used now.
 func (s *Spares) Take(now time.Time) (ts mvcc.Timestamp, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
