@@ -13,7 +13,7 @@ import (
 
 // Map caches part of the tablet map, which maps positions to tablets. Readers take no lock: the
 // list is immutable and replaced as a whole. A tablet's answer (CODE_WRONG_TABLET) replaces a
-// stale descriptor. It is safe for concurrent use.
+// stale descriptor. A Map is safe for concurrent use.
 type Map struct {
 	list atomic.Pointer[[]*pb.TabletDescriptor] // sorted by start, without overlap
 	mu   sync.Mutex                             // held to replace list
