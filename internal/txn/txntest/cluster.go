@@ -171,7 +171,7 @@ func (c *Cluster) SetBound(ts mvcc.Timestamp) {
 	c.view.BoundTS = ts
 }
 
-// RecordFrom makes tablets answer requests for changes from a timestamp on only.
+// RecordFrom makes tablets refuse requests for changes that begin below a timestamp.
 func (c *Cluster) RecordFrom(ts mvcc.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
