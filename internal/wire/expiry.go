@@ -32,7 +32,7 @@ func ExpiryPB(after time.Duration, columns map[string]time.Duration) (*pb.TableE
 
 func ageMillis(age time.Duration) (uint64, error) {
 	if age < 0 {
-		return 0, fmt.Errorf("an expiry after %s is negative", age)
+		return 0, fmt.Errorf("the age %s of an expiry is negative", age)
 	}
 	return uint64((age + time.Millisecond - 1) / time.Millisecond), nil
 }

@@ -151,8 +151,8 @@ const (
 	PageAnswer                    // up to one page
 )
 
-// OperationOf returns the row of the request's operation. Without one the row is ByNobody with
-// AccessNone.
+// OperationOf returns the row of the request's operation. For an unknown operation, or none, the
+// row has ByNobody and AccessNone.
 func OperationOf(req *pb.TabletRequest) *Operation {
 	switch op := req.GetOp().(type) {
 	case *pb.TabletRequest_Get:
