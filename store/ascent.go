@@ -27,13 +27,14 @@ type ascent struct {
 // Limits of an ascent. They bound the steps over entries that nobody looks up, superseded versions and
 // deletions included, by the number of lookups.
 const (
-	ascentLeast = 16 // announced lookups
+	ascentLeast = 16 // least number of announced lookups for an ascent
 	ascentSpare = 8  // steps of the iterator at the beginning
 	ascentSteps = 3  // further steps for each lookup
 )
 
-// Ascend announces lookups by Newest of this many cells in ascending order, and replaces the previous
-// announcement. No result depends on it.
+// Ascend announces lookups by Newest of this many cells in ascending order, and replaces the
+// previous announcement. It changes only the cost of lookups, and nothing for fewer than
+// ascentLeast.
 func (s *Snap) Ascend(cells int) {
 	s.endAscent()
 	s.ascent.announced = cells >= ascentLeast

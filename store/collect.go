@@ -1,7 +1,7 @@
 package store
 
-// Reads of history collection (mvcc.SurveyView and mvcc.CollectView). They run on read
-// workers, each over its own Snap.
+// Reads of history collection: mvcc.SurveyView, on read workers, and mvcc.CollectView, in tablets'
+// turns, each over a Snap of its own.
 
 import (
 	"bytes"

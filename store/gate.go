@@ -21,8 +21,8 @@ type gate struct {
 }
 
 // gateDivisor determines the number of files that must be free for a table to be created,
-// MinFreeFiles/gateDivisor. It exceeds the number that all compactions can create concurrently: two
-// of at most eight files, and one for each of their parts, at most five.
+// MinFreeFiles/gateDivisor. That number exceeds the files that all compactions can create
+// concurrently.
 const gateDivisor = 8
 
 // gatePause is the time between two checks by a waiting compaction.

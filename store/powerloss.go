@@ -95,9 +95,10 @@ type keyVersion struct {
 	deleted bool
 }
 
-// remains copies the part of the state that survives: all of it if dice is nil.
+// remains copies the part of the state that survives: all of it if dice is nil, except locks that
+// are only in memory.
 func (s *Store) remains(dice *rand.Rand) (*remains, error) {
-	snap := s.Snap() // without a flush: locks that are only in memory are lost
+	snap := s.Snap() // without a flush of the locks
 	defer snap.Close()
 	snap.lockless = nil
 	left := &remains{durable: s.checkpoints.durable, visible: snap.seq}

@@ -1,8 +1,7 @@
 package store
 
-// Reads and writes of whole tablets: reading all entries of a range of rows for a snapshot,
-// clearing them, and checking those that another node has sent. All of it runs on the
-// goroutines of callers that send, install or remove a replica.
+// Reads and writes of whole tablets: reading all entries of a range of rows, such as for a snapshot
+// or a checksum, clearing them, and checking those that another node has sent.
 
 import (
 	"bytes"

@@ -114,7 +114,7 @@ func verifyBlocks(data []byte, id uint64, all bool, visit func(*table.Table)) (e
 }
 
 // verifyTables verifies the tables that pick selects, or all if it is nil. checkReplaced (hold.go)
-// verifies tables that a compaction replaces during it.
+// verifies tables that a compaction replaces meanwhile.
 func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 	for _, t := range d.db.Tables() {
 		if pick != nil && !pick(t) {

@@ -158,7 +158,7 @@ func copyWrite(b []byte) (mvcc.Write, error) {
 	return w, err
 }
 
-// tail returns nil for no bytes: the rules treat an empty value like none.
+// tail returns b, or nil if b is empty.
 func tail(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

@@ -111,7 +111,7 @@ func (w *Writer) failLocked(err error) error {
 
 // write commits the batches, in as many Txns as they need, and then makes them visible. A
 // Txn refers to its entries in place. Locks may be kept in memory instead (locks.go). After an error
-// the writer has failed. committing is held, except by Open.
+// the writer has failed. committing is held, except during Open.
 func (w *Writer) write(batches []*Batch) error {
 	entries, size := 0, 0
 	for _, b := range batches {
@@ -146,7 +146,8 @@ func (w *Writer) write(batches []*Batch) error {
 	return nil
 }
 
-// transact commits up to entries entries that add adds, in as many Txns as they need.
+// transact calls add, which adds at most this many entries, and commits them in as many Txns as
+// they need.
 func (w *Writer) transact(entries int, add func() error) error {
 	w.txns, w.entries = 0, slices.Grow(w.entries[:0], entries)
 	defer func() { clear(w.entries) }()
@@ -317,7 +318,8 @@ func (w *Writer) put(add func() error) error {
 	return add()
 }
 
-// stop makes every later Commit return ErrClosed. failed is the error that had already stopped it.
+// stop makes every later Commit return ErrClosed. failed is the error that Commit returned before;
+// nil if none.
 func (w *Writer) stop() (failed error) {
 	w.committing.Lock()
 	defer w.committing.Unlock()
