@@ -2,8 +2,8 @@ package raftlog
 
 // Durable position of a log: that of the last synced frame whose contents another node may have
 // been sent, as a number that never decreases, not even across restarts. Copies of a log taken at
-// different times have different positions if such a frame was written between them. Open writes
-// none. The number is stored under writing.
+// different times have different positions if such a frame was written between them. Open writes no
+// such frame. The number is stored under writing.
 
 // Reached returns the position of the last synced frame with entries, a HardState, a note, or the
 // begin or end of a replica, or after Open, if that is in a freed segment, of the oldest segment's
