@@ -49,7 +49,7 @@ type ObserverInfo struct {
 	Limit int
 }
 
-// Observer is an observer with what waits for it and what all nodes have run of it.
+// Observer is an observer with the counts of its pending notifications and of its runs.
 type Observer struct {
 	ObserverInfo
 	Pending ObserverPending

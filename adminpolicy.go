@@ -39,10 +39,10 @@ func (a *Admin) Policy(ctx context.Context) (Policy, error) {
 	return policyOf(resp.GetPolicy()), nil
 }
 
-// SetPolicy calls change with the policy of the cluster, changes the settings that it has changed,
-// all or none, and returns the result when every live node has it. Concurrent changes of other
-// settings are kept. Durations are whole milliseconds. After an error the policy may be changed,
-// for example if a live node has not confirmed it. Role: operator.
+// SetPolicy calls change with the policy of the cluster, stores the settings that change has
+// altered, all or none, and returns the result when every live node has it. Concurrent changes of
+// other settings are kept. Durations are whole milliseconds. After an error the policy may be
+// changed, for example if a live node has not confirmed it. Role: operator.
 func (a *Admin) SetPolicy(ctx context.Context, change func(*Policy)) (Policy, error) {
 	was, err := a.Policy(ctx)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Tablet is a tablet as far as it holds rows of one table.
+// Tablet is a tablet with the part of its range that is in one table.
 type Tablet struct {
 	ID    uint64
 	Epoch uint64 // grows with every change of its range or replicas

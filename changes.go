@@ -71,9 +71,9 @@ func (c *Change) UnmarshalJSON(data []byte) error {
 // new snapshot. To continue, pass the last resolved timestamp whose changes have been processed.
 //
 // Every change is yielded at least once, and the changes of one row in the order of their commits.
-// An iteration that does not fail yields each change once, except that of ranges that overlap.
-// Changes of different rows are not ordered; those up to a resolved timestamp are complete, and are,
-// applied in the order of CommitTS, the state of a snapshot at it. Resolved timestamps follow at
+// An iteration that does not fail yields each change once, except those in overlapping ranges.
+// Changes of different rows are not ordered; those up to a resolved timestamp are complete: applied
+// in the order of CommitTS, they give the state of a snapshot at it. Resolved timestamps follow at
 // most about 200 ms behind the present, or behind the start of the oldest transaction that is
 // committing.
 //

@@ -136,7 +136,7 @@ func (db *DB) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 // View calls fn with a snapshot of the present state and closes the snapshot when fn returns or
-// panics. It returns fn's error; nothing is retried. fn must not keep the snapshot.
+// panics. Its error wraps fn's; nothing is retried. fn must not keep the snapshot.
 func (db *DB) View(ctx context.Context, fn func(context.Context, *Snapshot) error) (err error) {
 	s, err := db.Snapshot(ctx)
 	if err != nil {

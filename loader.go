@@ -136,8 +136,8 @@ func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) err
 	}
 }
 
-// Close waits for all queued functions and returns their errors joined: the first 100, and
-// the number of the others.
+// Close waits for all queued functions and returns the errors of those queued by Load, joined: the
+// first 100, and the number of the others.
 func (l *Loader) Close() error {
 	l.closing.Lock()
 	if !l.closed {

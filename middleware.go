@@ -12,8 +12,7 @@ import (
 // batch of one change. o has the observer's options; its functions are not set.
 //
 // A middleware that does not call next acknowledges the changes without having processed them,
-// unless it returns an error. It must return an error of next, in particular a *PartialError, as
-// it is or not at all: see BatchFunc.
+// unless it returns an error. It must return a *PartialError of next unwrapped: see PartialError.
 type Middleware func(o ObserverSpec, next BatchFunc) BatchFunc
 
 // Use wraps all observers of the registry, those registered later included: it measures, logs or

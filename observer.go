@@ -103,7 +103,7 @@ type ObserverSpec struct {
 	MaxConflicts int
 	Priority     func(Notification) int // of a queued row, highest first; nil: order of arrival
 	Debounce     time.Duration          // time without changes before a run; 0: none
-	Version      int                    // of what the function does; stored with each acknowledgment
+	Version      int                    // of the function; stored with each acknowledgment
 	// OnParked is called before a notification is parked; nil means nothing is called.
 	OnParked func(ctx context.Context, p Parked) error
 }
@@ -157,9 +157,9 @@ func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...Observ
 }
 
 // Table registers a table that the node or worker creates when it starts, as DB.CreateTable
-// does. It also creates the tables of observers; register one of those to set its
-// split keys. Registering a table again adds its split keys and ignores its Expiry. Err reports
-// an invalid registration.
+// does. The node or worker also creates the tables of observers; register one of those to set its
+// split keys. Registering a table again adds its split keys and ignores its Expiry. Err reports an
+// invalid registration.
 func (r *Registry) Table(spec TableSpec) {
 	if spec.Name == "" {
 		r.errs = append(r.errs, txn.Errorf("%w: table %q: no name", ErrInvalid, spec.Name))
@@ -270,7 +270,7 @@ func (r *Registry) Observers() []ObserverSpec {
 	return slices.Clone(r.wrapped)
 }
 
-// Tables returns the valid tables of Table in the order of their registration. The slice
+// Tables returns the tables registered by Table, in the order of their registration. The slice
 // belongs to the caller.
 func (r *Registry) Tables() []TableSpec { return slices.Clone(r.tables) }
 

@@ -74,8 +74,8 @@ func (a *Admin) Parked(ctx context.Context, observer string) iter.Seq2[Parked, e
 
 // RetryParked runs the observer again for its parked notifications of the rows, or for all that are
 // parked now if no row is given, and resets their failure counts. It returns the number n of
-// notifications, also with an error: to continue, call it with rows[n:], or again without rows. It
-// returns ErrInvalid if the notification of one of the rows is not parked. Role: writer.
+// retried notifications, also with an error: to continue, call it with rows[n:], or again without
+// rows. It returns ErrInvalid if the notification of one of the rows is not parked. Role: writer.
 func (a *Admin) RetryParked(ctx context.Context, observer string, rows ...string) (n int, err error) {
 	if err := a.db.check(); err != nil {
 		return 0, err

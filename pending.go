@@ -15,8 +15,8 @@ type Pending struct {
 	// registered by no running process. WaitIdle does not wait for them. Neither Held nor Runnable
 	// counts the Intents of Observers.
 	Held uint64
-	// Parked is the number of notifications that failed too often. They run again after a
-	// replay or a newer change.
+	// Parked is the number of notifications that failed too often. They run again after
+	// Admin.RetryParked or a newer change of their cells.
 	Parked uint64
 	// Observers contains the counts of every observer of the cluster.
 	Observers []ObserverPending
@@ -33,8 +33,7 @@ type ObserverPending struct {
 	// Held is the sum of Notifications and Intents if the observer is paused, retired, or
 	// registered by no running process; otherwise 0.
 	Held uint64
-	// Parked is the number of notifications that failed too often. They run again after a replay
-	// or a newer change of their cells.
+	// Parked is as in Pending.
 	Parked  uint64
 	Intents uint64 // weak notifications of undecided transactions
 	// Oldest is the commit timestamp of the oldest change that is not parked, exact to a

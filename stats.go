@@ -25,7 +25,7 @@ type Stats struct {
 	TimestampsRefused uint64 // responses refused because they are not above all earlier timestamps
 
 	Reads          uint64 // read messages
-	ReadCells      uint64 // cells requested in them
+	ReadCells      uint64 // cells requested in read messages
 	CacheHits      uint64 // reads served by the transaction's cache
 	ScanPages      uint64
 	PrefetchAsked  uint64 // cells prefetched
