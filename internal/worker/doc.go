@@ -9,7 +9,7 @@
 //  2. Settings of an older catalogue are never applied after those of a newer one.
 //  3. Every cell that was accepted is reported as done to the node that has offered it, unless the
 //     session has ended: the node then releases it.
-//  4. At most Config.Queue cells are accepted and not done, over each session.
+//  4. In each session at most Config.Queue cells are accepted and not done.
 //
 // Called by: worker and internal/gateway. A crash loses the queue; nodes notice it as soon as the connection
 // breaks, or within 1 s, and hand the cells to others.

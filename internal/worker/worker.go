@@ -174,7 +174,7 @@ func (w *worker) suspectUntil(ts uint64) {
 	}
 }
 
-// hold lets no run start while there is no session, and drops what is queued.
+// If there is no session, hold drops what is queued and lets no run start until apply is called.
 func (w *worker) hold(ctx context.Context) error {
 	w.applying.Lock()
 	defer w.applying.Unlock()
