@@ -221,7 +221,7 @@ func (m *backupRun) resume(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// chosen returns the names of the backup's tables if it is of some tables only.
+// chosen returns the names of the tables of a backup of chosen tables, or nil for one of all.
 func chosen(m *Manifest) []string {
 	if !m.Chosen {
 		return nil

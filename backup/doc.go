@@ -1,6 +1,6 @@
 // Package backup copies a cluster's tables at one timestamp into a directory or an object
-// store while everything runs, and writes them back into another cluster (docs/adr/0034). By the
-// way of a restore it also loads sorted rows into an empty table (Load, docs/adr/0074).
+// store while everything runs, and writes them back into another cluster (docs/adr/0034). It also
+// loads sorted rows into an empty table, as a restore writes them (Load, docs/adr/0074).
 //
 // A full backup has every cell of a snapshot at its timestamp At, including acknowledgments
 // of observers. An incremental one has every record committed after its parent's At and no
@@ -24,13 +24,13 @@
 // names each data file with its size, SHA-256, range of rows and number of records; an
 // incremental one its parent with the SHA-256 of the parent's manifest.
 //
-// A data file is the eight bytes "PRCBKUP1" and then blocks. A block is three little-endian
-// 32-bit numbers, the length of its content compressed, its length before that, and the
-// CRC-32C of the first eight bytes and the compressed content; then the content, compressed
-// with zstd: records of at least blockBytes together, in the last block perhaps fewer, each a
-// BackupRecord (internal/wire/backup.proto) behind its length as a varint. A block of length 0 ends
-// the file. Records are in the order of rows, column classes and columns; of one cell the newest
-// comes first. The 1 in all of these is the version of the format.
+// A data file is the eight bytes "PRCBKUP1" and then blocks. A block is three little-endian 32-bit
+// numbers, the compressed and the uncompressed length of its content, and the CRC-32C of the first
+// eight bytes and the compressed content; then the content, compressed with zstd: records of at
+// least blockBytes together, in the last block perhaps fewer, each a BackupRecord
+// (internal/wire/backup.proto) behind its length as a varint. A block of length 0 ends the file.
+// Records are in the order of rows, column classes and columns; of one cell the newest comes first.
+// The 1 in all of these is the version of the format.
 //
 // # Invariants
 //

@@ -85,8 +85,8 @@ func (r *restoreRun) grant(ctx context.Context) error {
 	return nil
 }
 
-// setGrants returns the resulting grants. Existing ones are set again: an earlier run may have
-// ended before every node had them.
+// setGrants sets the grants, keeping the role of an existing grant of the same name, and returns
+// them. It sets existing grants again: an earlier run may have ended before every node had them.
 func (r *restoreRun) setGrants(ctx context.Context, table string, grants []Grant) ([]Grant, error) {
 	admin := r.client.Admin()
 	var there *pb.GrantsResponse

@@ -30,8 +30,7 @@ var (
 	ErrNotFound = errors.New("backup: not found")
 	// ErrNoDriver reports that the program links no driver for the scheme of a location's URL.
 	ErrNoDriver = errors.New("backup: no driver")
-	// ErrInterrupted reports that the location has an unfinished backup that another command
-	// started.
+	// ErrInterrupted reports that the location has an unfinished backup with other options.
 	ErrInterrupted = errors.New("backup: another backup was interrupted")
 	// ErrHistoryGone reports that history required by the backup has been collected.
 	ErrHistoryGone = errors.New("backup: history that the backup needs has been collected")
@@ -75,8 +74,7 @@ type Table struct {
 	ID        uint32   `json:"id"` // in the source cluster
 	Name      string   `json:"name"`
 	SplitKeys [][]byte `json:"split_keys,omitempty"` // requested at its creation or later
-	// Grants are empty for a table open to all clients, and null in backups of earlier builds,
-	// which ignore them.
+	// Grants are empty for a table open to all clients, and null in backups of earlier builds.
 	Grants []Grant `json:"grants"`
 	// Expiry is the table's expiry; nil if its cells do not expire.
 	Expiry *Expiry `json:"expiry,omitempty"`
@@ -163,7 +161,7 @@ type plan struct {
 	Listed bool `json:"listed,omitempty"`
 }
 
-// span returns the range in the coordinator's form.
+// span converts the range.
 func (r *Range) span() mvcc.Span {
 	return mvcc.Span{
 		Table: mvcc.TableID(r.Table), Start: string(r.Start), End: string(r.End), HasEnd: r.HasEnd,
@@ -246,7 +244,7 @@ func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error)
 // Listed is an entry of List.
 type Listed struct {
 	Name     string
-	Manifest *Manifest // nil if it is not whole or Err is set
+	Manifest *Manifest // nil if the backup is unfinished or Err is set
 	Err      error     // error of reading its manifest
 }
 

@@ -34,8 +34,8 @@ type RestoreOptions struct {
 	// Policy restores the cluster's policy too, except that it never disables the login over
 	// HTTP. A backup of chosen tables has no policy.
 	Policy bool
-	// Settings is called with the policy settings that differ from the backup's, after they are
-	// set.
+	// Settings is called with the policy settings that differ from the backup's, after those that
+	// are not Kept are set.
 	Settings func([]Setting)
 	// Notify finally marks observed cells whose last change their observers had not processed at
 	// At, so that they run. Without it an observer runs only when a cell changes again.
@@ -367,8 +367,8 @@ func (r *restoreRun) begin(ctx context.Context) error {
 	return nil
 }
 
-// skipDone sets done for the tables completed by an earlier run. If that run completed all, this is
-// a new run, which sets none, unless it may have notifications to write.
+// skipDone sets done for the tables completed by an earlier run. If that run completed all tables,
+// done is set only with Notify: otherwise Restore starts over, and fails if a table has rows.
 func (r *restoreRun) skipDone(there []*pb.Table) {
 	done := 0
 	for i := range r.tables {

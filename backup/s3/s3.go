@@ -4,7 +4,8 @@
 //
 //	import _ "github.com/percolator-go/percolator/backup/s3"
 //
-// The percolator binary does. It is apart since it links the AWS SDK, some 100 packages.
+// The percolator binary does. It is a separate package because it links the AWS SDK, some 100
+// packages.
 package s3
 
 import _ "gocloud.dev/blob/s3blob" // registers the scheme s3
