@@ -8,11 +8,11 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Detection of a directory that is an older copy of the same run, whose start numbers equal those
-// of the original. Every vote and acknowledgment of a node is in its Raft log before it is sent,
-// and the log's position only increases. Each node sends its position with every batch of
-// messages, and the others keep the highest: in memory, and durably as of one Upkeep ago. A
-// starting node sends the position at its start, and any node that knows a higher one responds
+// Detection of a directory that is an older copy, made since the original's last start, so that the
+// start numbers of both are equal. Every vote and acknowledgment of a node is in its Raft log
+// before it is sent, and the log's position only increases. Each node sends its position with every
+// batch of messages, and the others keep the highest: in memory, and durably as of one Upkeep ago.
+// A starting node sends the position at its start, and any node that knows a higher one responds
 // with that. Such a response is certain, so the node does not wait for more: it discards its
 // replicas, which placement replaces, and asks again.
 
@@ -95,9 +95,9 @@ func (s *Self) reachedBefore(node, incarnation uint64) uint64 {
 	return seen.Before
 }
 
-// noteReached makes the positions of other nodes' logs as of its last call durable; reached
-// returns that of incarnations before one. The delay of one Upkeep avoids rejections when the
-// disks of all nodes are restored as of about the same moment.
+// noteReached makes the positions of other nodes' logs as of its last call durable; reached returns
+// the position in the incarnations before a given one. The delay of one Upkeep avoids rejections
+// when the disks of all nodes are restored as of about the same moment.
 func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 // nodes may be starting and meta be unavailable: each node therefore durably keeps the last start
 // of each other node that it has received, from that node itself or from meta. A returning node
 // sends the others its new start before it votes, and waits until a majority of the nodes that it
-// votes with, itself included, have recorded it. A node that knows a start missing in the
-// directory does not record it, and while one has refused, no majority suffices.
+// votes with, itself included, have recorded it. A node that knows a start that the directory lacks
+// refuses the new one, and while one has refused, no majority suffices.
 //
 // The records are changed by the service Membership on any goroutine, and by Upkeep; the
 // responses of other nodes are kept in heard.

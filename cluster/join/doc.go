@@ -47,8 +47,8 @@
 // Clocks. A fresh node compares its clock with those in the responses to Hello, when it joins
 // and when all founding nodes are present. If it differs from most of theirs by more than
 // MembershipConfig.MaxClockOff it is rejected (ErrClock); if another node's does, no node founds
-// until that node has left or its clock is set. A member returns whatever its clock, which is
-// checked when it leads meta.
+// until that node has left or its clock is set. A member returns whatever its clock shows, since
+// that is checked when it leads meta.
 //
 // # Returning
 //
@@ -56,10 +56,10 @@
 // rejoinTimeout, or, when all start at once, by itself as soon as meta has a leader. A process
 // that is rejected (its identity in use, or a later incarnation registered) must exit. Until it
 // is registered it opens no replica before a majority of the nodes that it votes with have
-// confirmed that its directory is not an old copy (confirm.go, docs/adr/0022). With a copy from
-// within the same run it does not wait: it discards its replicas (behind.go, docs/adr/0051).
-// Until meta is reached it asks the others, at their client addresses, for their current gossip
-// addresses: all nodes of a cluster may return with new addresses.
+// confirmed that its directory is not an old copy (confirm.go, docs/adr/0022). If the directory is
+// a copy made since the last start, the node does not wait: it discards its replicas (behind.go,
+// docs/adr/0051). Until meta is reached it asks the others, at their client addresses, for their
+// current gossip addresses: all nodes of a cluster may return with new addresses.
 //
 // A crash loses nothing: a node's record is in its store. Called by: node.
 package join

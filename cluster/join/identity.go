@@ -60,8 +60,8 @@ type selfRecord struct {
 	// History are the numbers of this directory's last starts, registered or not, including the
 	// current one. Other nodes distinguish the directory from an old copy by them.
 	History []uint64 `json:"history,omitempty"`
-	// Outlive is an incarnation of this node that was seen but not of this directory: the next
-	// one must be later.
+	// Outlive is an incarnation of this node that another directory was seen to have: the next one
+	// must be later.
 	Outlive uint64 `json:"outlive,omitempty"`
 	// Started is the position of the Raft log at the node's start until it is confirmed; 0 once
 	// confirmed.

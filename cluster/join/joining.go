@@ -134,8 +134,9 @@ func (d *Membership) helloAll(ctx context.Context, addrs []string) []helloResult
 	return out
 }
 
-// sound asks all addresses whether they refuse this start, without having them record it: a node that
-// has missed the node's last start would record that of an old copy, and refuse the true directory.
+// sound asks all addresses whether they refuse this start, without having them record it: a node
+// that has missed this node's last start would record that of an old copy, and then refuse the
+// original directory.
 func (d *Membership) sound(ctx context.Context, addrs []string) (all []helloResult, refused bool) {
 	id := d.cfg.Self.Identity()
 	unrecorded := id
