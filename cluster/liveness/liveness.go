@@ -147,8 +147,8 @@ func (n *Node) Supported(node uint64) (epoch uint64) {
 	return 0
 }
 
-// Withdraw withdraws the support that the epoch stands for, unless a promise still holds. It
-// reports whether the support is withdrawn, now or earlier.
+// Withdraw withdraws the node's support under the epoch, unless a promise still holds. It reports
+// whether the support is withdrawn, now or earlier.
 func (n *Node) Withdraw(node, epoch uint64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
