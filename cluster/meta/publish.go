@@ -22,7 +22,7 @@ import (
 // Distribution of the newest catalogue to every tablet. The node that wrote a version sends it to
 // all tablets, repeatedly to those that are unavailable, and then records in meta, in rowTold,
 // that all have it. A version without that record is sent by each node that starts and by the
-// node that leads meta (node/registration.go). Several goroutines may do so concurrently: a
+// node that leads meta (node/hosting/registration.go). Several goroutines may do so concurrently: a
 // tablet keeps the newest version it received, and the recorded version only increases.
 
 // ErrUntold reports that a change of the catalogue, or Sync, is durable in meta but did not reach
