@@ -91,7 +91,7 @@ func (b *outbox) admit(w *waiting) error {
 	return nil
 }
 
-// forget removes a request from the table and its size from the figures.
+// forget removes a request from pending and its size from bytes.
 func (b *outbox) forget(w *waiting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
