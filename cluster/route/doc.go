@@ -5,7 +5,7 @@
 //
 // Invariants:
 //
-//  1. Of two descriptors of a tablet the one with the higher epoch stands. Who leads is a
+//  1. Of two descriptors of a tablet the one with the higher epoch is valid. Who leads is a
 //     hint, except that this node's own replica knows whether it leads; no hint overrides
 //     it.
 //
