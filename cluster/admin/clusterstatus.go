@@ -54,7 +54,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 		wait.Wait()
 		return nil, err
 	}
-	// Meta may be the fault: the list is then what this node itself knows.
+	// Without a response from meta the list is what this node itself knows.
 	out.NodesUnavailable = nodes.GetUnavailable()
 	for _, n := range nodesOf(nodes.Nodes, s.cfg.Members.Alive()) {
 		out.Nodes = append(out.Nodes, &pb.NodeReport{Node: n})

@@ -110,8 +110,8 @@ func withHolders(nodes []*pb.Node, tablets []*pb.TabletDescriptor) []*pb.Node {
 	return nodes
 }
 
-// RememberNodes reads the node table, for use while meta does not respond. The node's background
-// task calls it periodically.
+// RememberNodes reads the node table, for use while meta does not respond. The node calls it when
+// another node has appeared.
 func (s *Service) RememberNodes(ctx context.Context) error {
 	records, err := s.cfg.Nodes.Nodes(ctx)
 	if err == nil {

@@ -51,8 +51,8 @@ func (s *Service) VerifyTablet(ctx context.Context,
 		if !errors.Is(err, errPassed) {
 			return out, err
 		}
-		// The replica past the entry may be catching up by snapshots: wait longer each time. Out
-		// of time: return the results so far, which name the replica.
+		// The replica past the entry may be catching up by snapshots: wait longer each time. Out of
+		// time: return the results so far, which show the replica without one.
 		if round >= verifyRounds || txn.Sleep(ctx, verifyPause<<(round-1)) != nil {
 			return out, nil
 		}
