@@ -1,6 +1,6 @@
-// Package cluster holds what its subpackages and the rooms of a node share: the members of
-// the cluster, its first tablets, the other nodes and how to ask them (PeerNodes), and the
-// cluster's policy as a node has read it (PolicyView). The subpackages are:
+// Package cluster holds what its subpackages and those of package node share: the members of the
+// cluster, its first tablets, the other nodes and how to ask them (PeerNodes), and the cluster's
+// policy as a node has read it (PolicyView). The subpackages are:
 //
 //   - gossip: which nodes are alive
 //   - liveness: the promises of support between nodes, on which leases rest
@@ -10,6 +10,7 @@
 //   - meta: the cluster's own records, in the meta tablet
 //   - admin: the operators' service
 //
-// Nothing in this package itself outlives the process: after a crash gossip tells the members again
-// and meta the policy. Called by: node, its rooms, and the subpackages.
+// Nothing in this package itself outlives the process: after a crash the members are learnt again
+// from gossip, and the policy from meta. Called by: node, its subpackages, and those of this
+// package.
 package cluster

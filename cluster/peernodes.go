@@ -149,7 +149,7 @@ func (p *PeerNodes) Survey(ctx context.Context, node uint64,
 }
 
 // SendChunk sends a piece of a snapshot to another node. It calls the callback then as Tell does,
-// but a response that is an error as a *txn.ServerError.
+// but with a *txn.ServerError for a response that is an error.
 func (p *PeerNodes) SendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
 	then func(*wire.SnapshotAnswer, error)) {
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}
