@@ -255,7 +255,8 @@ type Batch struct {
 // Notifications configures the search for dirty cells. Hints and lockd only save time: correctness
 // must not depend on them.
 type Notifications struct {
-	// NoHints disables hints of tablet leaders to scanners about new N entries; scans find them.
+	// NoHints disables hints of tablet leaders to scanners about new notifications; scans find
+	// them.
 	NoHints bool
 	// NoLockd disables advisory row locks in scanners.
 	NoLockd bool
@@ -264,7 +265,7 @@ type Notifications struct {
 	ScanPause time.Duration
 	// ScanPauseMax defaults to 1 s.
 	ScanPauseMax time.Duration
-	// ScanPage is the number of N entries per request; default 256.
+	// ScanPage is the number of notifications per request; default 256.
 	ScanPage int
 	// Young is the age below which scanners leave a notification to its hint. 0 means 250 ms.
 	Young time.Duration
