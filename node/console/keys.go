@@ -14,8 +14,8 @@ import (
 )
 
 // Row keys may be names or addresses of people. A user who has not logged in to a node with
-// certificates sees the number of each key at which a tablet begins or ends in their order, such as
-// #03, in place of the key, and # in place of another row.
+// certificates sees, in place of each key at which a tablet begins or ends, its number in the order
+// of these keys, such as #03, and # in place of any other row.
 
 // keyless is the view of such a user.
 type keyless struct{ rpc.View }
