@@ -8,9 +8,9 @@ import (
 )
 
 // crashHorizon is the time at which this node last learned that a process had died. That process
-// may have died of running an observer for a change up to this timestamp; so the dispatcher runs
-// observers for such changes with care. The process is this node's previous one, another node's or
-// a worker's.
+// may have died of running an observer for a change up to this timestamp; so the dispatcher records
+// an attempt before it runs an observer for such a change. The process is this node's previous one,
+// another node's or a worker's.
 //
 // The timestamp only grows. It is safe for concurrent use: the worker of changes advances
 // it, the dispatcher reads it.

@@ -227,7 +227,7 @@ const (
 )
 
 // awaitApplied asks one node until it has applied the catalogue or gossip no longer
-// believes it alive. The error is that ctx has ended before.
+// believes it alive. It returns an error only if ctx ends first.
 func (h *Host) awaitApplied(ctx context.Context, node uint64) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, applyTimeout)

@@ -16,8 +16,8 @@ import (
 // refusedTimeout bounds the time in which the message about a refusal may be sent.
 const refusedTimeout = time.Second
 
-// tellRefused announces to this node's workers and to the other nodes that an external service
-// refuses the observer for d. The dispatcher calls it, and it does not block.
+// tellRefused announces to the workers that report to this node and to the other nodes that an
+// external service refuses the observer for d. The dispatcher calls it, and it does not block.
 func (h *Host) tellRefused(name string, d time.Duration) {
 	h.workers.refused(nil, name, d)
 	h.tellNodesRefused(name, d)
@@ -34,8 +34,8 @@ func (h *Host) tellNodesRefused(name string, d time.Duration) {
 	}
 }
 
-// HearRefused passes another node's announcement by tellRefused, of at most 1 h, to the dispatcher
-// and to this node's workers. It does not block.
+// HearRefused passes another node's announcement by tellRefused, with a wait of at most 1 h, to the
+// dispatcher and to the workers that report to this node. It does not block.
 func (h *Host) HearRefused(m *wire.OutsideRefusal) {
 	if x := h.runs.Load(); x != nil {
 		ms := min(m.GetWaitMs(), uint64(time.Hour.Milliseconds()))

@@ -56,8 +56,8 @@ const (
 )
 
 // begin makes the first attempt, within Open. It returns the registered observers with their
-// links; that of an observer that is not in the catalogue yet is zero. It returns an error unless
-// only registerWait has run out.
+// links; that of an observer that is not in the catalogue yet is zero. If only registerWait has run
+// out, it returns no error, and run continues.
 func (r *registration) begin(ctx context.Context,
 	registry *percolator.Registry) ([]observer.Registered, error) {
 	// Mostly this takes no time: the observers are in the catalogue already, and every
@@ -188,7 +188,7 @@ func (r *registration) note(err error) {
 	}
 }
 
-// why describes the missing parts; "" if there are none.
+// why returns the text of the last attempt's error; "" if it succeeded.
 func (r *registration) why() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -209,7 +209,8 @@ func (s *session) answered(a *pb.WorkAnswer) {
 	o.answer <- out
 }
 
-// finished releases cells that are done, or the finder's slots of those that wait.
+// finished releases the cells if they are done; otherwise they wait, and it releases only the slots
+// that they occupy in the scanners that found them.
 func (s *session) finished(ids []uint64, done bool) {
 	for _, id := range ids {
 		s.mu.Lock()
