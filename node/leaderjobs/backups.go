@@ -71,8 +71,8 @@ func (l *Jobs) makeBackup(ctx context.Context, s *pb.BackupSchedule,
 	return made, nil
 }
 
-// createBackup makes the backup, a full one if no increment is possible. It discards an
-// unfinished backup that another request began.
+// createBackup makes the backup, a full one if no increment is possible. It discards an unfinished
+// backup with other options.
 func (l *Jobs) createBackup(ctx context.Context, location *backup.Location,
 	o backup.CreateOptions) (*backup.Manifest, error) {
 	for {

@@ -8,6 +8,7 @@
 //  2. No job starts before those of the term before have ended on this node. Two nodes may run
 //     the same job for a moment, so that jobs change meta by conditional writes only.
 //
-// Called by: package node. Its worker of changes calls Follow; operators' requests wake jobs;
-// statuses and scrapes read them. A crash ends the jobs; the next leader of meta starts its own.
+// Called by: package node. Its worker of changes (node/changes.go) calls Follow; operators'
+// requests wake jobs; statuses and scrapes read them. A crash ends the jobs; the next leader of
+// meta starts its own.
 package leaderjobs

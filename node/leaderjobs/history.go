@@ -21,8 +21,8 @@ func (l *Jobs) startCollector() error {
 	}
 	// Statuses half an interval old are newer than the collector's last turn.
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
-	// MaxHold bounds what leases of open snapshots and of backups may hold back, also against
-	// a program that never lets go.
+	// MaxHold bounds what leases of open snapshots and of backups may hold back, even if a program
+	// never releases its lease.
 	c, err := collector.Spawn(l.cfg.System, collector.Config{
 		Client: l.cfg.Client, Record: l.cfg.Meta.History,
 		Drops:    meta.Drops{Schema: l.cfg.Meta.Schema, Now: l.cfg.Client.Timestamp},
