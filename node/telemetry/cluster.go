@@ -124,8 +124,8 @@ var clockOffset = gauge("clock_offset_seconds",
 	time.Duration.Seconds, "node")
 
 // collectMembers exports the members and the clocks. Placement measures the clocks with each
-// of its polls. They are absent wherever placement's figures are: collectPlacement, which runs
-// earlier in the same scrape, forgets those once another node leads meta.
+// of its polls. They are exported only with placement's figures, which collectPlacement, earlier in
+// the same scrape, forgets once another node leads meta.
 func (e *Exporter) collectMembers(out chan<- prometheus.Metric) {
 	memberTable.send(out, e)
 	if _, _, known := e.placement.Get(); known {

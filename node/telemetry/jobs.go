@@ -15,12 +15,13 @@ import (
 // history: the leader knows the actual reason.
 const LeaderKnows = "the node that leads meta knows"
 
-// CollectionOff is that reason while the cluster's policy has collection off.
+// CollectionOff is the reason for not collecting history while the cluster's policy has collection
+// off.
 const CollectionOff = "collection is off"
 
 // history is the progress of the collection of history. The bound and the safepoint are the lowest
-// of this node's replicas. Only the collector, which runs where meta is led, knows what blocks
-// collection, and the leases.
+// of this node's replicas. Only the collector, which runs on meta's leader, knows the leases and
+// what blocks collection.
 type history struct {
 	*pb.HistoryStatus
 	bound, safepoint, held time.Duration

@@ -63,8 +63,9 @@ var runTable = table[observer.Stats]{
 		func(s observer.Stats) uint64 { return s.Divided }, "observer"),
 }
 
-// Workers apart, in Go or by a gateway. Each reports to one node, which counts from its first report
-// on: the sum over all nodes is the cluster's, apart from observerTable's.
+// Workers outside of nodes, in Go or by a gateway. Each reports to one node, which counts from its
+// first report on. The sum over all nodes is that of all workers, and observerTable does not
+// contain it.
 var (
 	workersReporting = gauge("worker_sessions", "Workers that report their figures to this node.", the[int])
 	workerTable      = table[*pb.ObserverStatus]{
@@ -79,9 +80,9 @@ var (
 
 // state is the cluster-wide state of an observer, as of the last answer.
 //
-// Each node asks for itself, so that all nodes export the same figures: take their maximum
-// rather than their sum. They are the most expensive figures of a scrape: questions to meta,
-// and one to the leader of every tablet, which counts its notification index.
+// Each node reads it, so all nodes export the same figures: take their maximum rather than their
+// sum. They are the most expensive figures of a scrape: questions to meta, and one to the leader of
+// every tablet, which counts its notification index.
 type state struct {
 	*pb.ObserverState
 	oldest time.Duration

@@ -79,7 +79,7 @@ type Tablets interface {
 type Observers interface {
 	Status() []*pb.ObserverStatus
 	Stats() []observer.Stats
-	// WorkerRuns returns the name, runs, failures and time of each observer in workers apart, and the
+	// WorkerRuns returns the name, runs, failures and time of each observer in workers, and the
 	// number of workers that report to this node.
 	WorkerRuns() (runs []*pb.ObserverStatus, reporting int)
 	// States returns the notifications that wait in the whole cluster, and the age of that answer;

@@ -141,8 +141,8 @@ func (e *Exporter) collectTablets(out chan<- prometheus.Metric, tablets []*pb.St
 // quorum is this node's view of meta's quorum. Its series exist whatever the state of the other
 // nodes, so that alerts can rely on them.
 //
-// Gathering the status asks meta with a short bound, and the outcome counts here: a scrape
-// shows meta as it is now rather than at the last probe.
+// Gathering the status requests an answer from meta with a short timeout, so a scrape shows meta as
+// it is now rather than at the last probe.
 type quorum struct {
 	up     bool
 	age    time.Duration // of meta's last answer, or since the start

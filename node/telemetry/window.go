@@ -115,7 +115,7 @@ func (w *Window) figures(ctx context.Context) (out recent.Figures) {
 }
 
 // Answer returns the requested records of this node, to its own console or another node's. It omits
-// others, because histograms and heat are large.
+// the records that are not requested, because histograms and heat are large.
 func (w *Window) Answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent {
 	out := &wire.Recent{}
 	if req.GetPoints() {
