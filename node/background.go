@@ -6,9 +6,9 @@ import (
 )
 
 // background runs the node's goroutines other than those of its actors, its servers and joining,
-// such as the worker of changes, the periodic readers of meta, and the responder to other nodes'
-// requests. Open starts them once meta has answered, except runLiveness, which starts before the
-// replicas; Drain stops them before the parts that they use.
+// such as the worker of changes (changes.go), the periodic readers of meta, and the responder to
+// other nodes' requests. Open starts them once meta has answered, except runLiveness, which starts
+// before the replicas; Drain stops them before the parts that they use.
 type background struct {
 	ctx    context.Context // of all goroutines
 	cancel context.CancelFunc

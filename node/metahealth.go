@@ -43,7 +43,7 @@ const (
 	healthGrace = 5 * time.Second
 )
 
-// errNoMeta reports that without meta there are no timestamps, and so no transactions.
+// errNoMeta reports that meta does not answer, so that there are no timestamps and no transactions.
 var errNoMeta = errors.New("node: meta does not answer")
 
 func newMetaHealth(ask func(ctx context.Context) error) *metaHealth {

@@ -128,8 +128,8 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return open(ctx, cfg, nodeparts.Parts{})
 }
 
-// open opens a node, of which parts replaces some parts, as tests do. If it fails, it drains the opened
-// parts for at most closeTimeout and closes them.
+// open opens a node, some of whose parts a test may replace by those in parts. If it fails, it
+// drains the opened parts for at most closeTimeout and closes them.
 func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -129,7 +129,8 @@ func (t *tablets) start(ctx context.Context, self *join.Self, oracles *route.Ora
 	return t.first.wait(ctx)
 }
 
-// openAll opens every replica of the store, once those of an older copy are known to be stale.
+// openAll opens every replica of the store. If the node's record requires it, it first marks those
+// of an older copy as stale.
 func (t *tablets) openAll(ctx context.Context) error {
 	t.discarding.Lock()
 	defer t.discarding.Unlock()
@@ -275,7 +276,7 @@ func (t *tablets) Stale(id uint64) {
 }
 
 // stale returns the counts of the replicas that are stale now and of those found stale since the
-// node started, and the tablets that discard has kept; nil if there are none of either.
+// node started, and the tablets that discard has kept; nil if there are none of these.
 func (t *tablets) stale() *pb.StaleStatus {
 	st := t.replicas.Stats()
 	t.mu.Lock()
@@ -338,8 +339,9 @@ func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	return nil
 }
 
-// StopReplica implements replicas.Owner. It waits for the actor before it detaches it. If the wait
-// fails the actor may still write, so its port stays attached and no second actor can be opened.
+// StopReplica implements replicas.Owner. It stops the actor, waits for it and detaches its port. If
+// the wait fails the actor may still write, so its port stays attached and no second actor can be
+// opened.
 func (t *tablets) StopReplica(id uint64) error {
 	if t.router.Port(id) == nil {
 		return nil
