@@ -95,7 +95,7 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 		if len(op.Prewrite.Secondaries) == 0 { // else the transaction is committed once all cells are locked
 			return l.sendOrFail(ctx, d, req)
 		}
-		if l.isUnknown(op.Prewrite.StartTs) { // a copy
+		if l.isUnknown(op.Prewrite.StartTs) { // a repetition
 			return refusal("percolatortest: injected: the outcome stays unknown"), nil
 		}
 		return l.decide(ctx, d, req, op.Prewrite.StartTs)
@@ -146,9 +146,9 @@ func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletRespo
 	}}}
 }
 
-// decide sends the message that decides a transaction: a one-phase commit, the prewrite of the
-// primary of an asynchronous commit, or the commit of the primary, which precedes those of the
-// secondaries. It is the first such message with the start timestamp.
+// decide sends a one-phase commit, the prewrite of the primary of an asynchronous commit, or a
+// commit. A fault affects only the first such message of a transaction, which decides it: the
+// commit of the primary precedes those of the secondaries.
 func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest,
 	start uint64) (*pb.TabletResponse, error) {
 	f := l.faults.take(l.faults.runs.observer(start), start, CommitReplyLost, CommitUnknown,

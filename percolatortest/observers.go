@@ -96,7 +96,7 @@ func (n *Node) Stats(t testing.TB, observer string) Stats {
 type Notification struct {
 	Row      string
 	CommitTS percolator.Timestamp // commit timestamp of the change
-	Attempts int                  // failed runs; conflicts count as one each MaxConflicts in a row
+	Attempts int                  // failed runs; MaxConflicts consecutive conflicts count as one
 	Parked   bool                 // failed too often: runs again after a newer write or Replay
 	Error    string               // error of the last failed run, truncated to 1 KiB
 
