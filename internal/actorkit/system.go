@@ -9,7 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// warnings is a handler that passes warnings and errors only: the library logs every start and
+// warnings is a handler that passes warnings and errors only: protoactor also logs every start and
 // dead letter.
 type warnings struct{ slog.Handler }
 

@@ -84,7 +84,7 @@ type turnActor struct {
 	turns  *Turns
 	timer  *time.Timer
 	pauses uint64
-	next   time.Time // no turn begins before
+	next   time.Time // no turn begins before this time
 	panics int       // turns in a row that have panicked
 }
 
