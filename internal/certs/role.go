@@ -24,7 +24,7 @@ var (
 // Role is the role of a certificate's holder.
 type Role string
 
-// The roles. Each but Client includes the permissions of the roles above it. A table in
+// The roles. Each but Client includes the permissions of those listed before it. A table in
 // internal/rpc contains the role that each call requires.
 const (
 	Reader   Role = "reader"   // reads data and the cluster's status

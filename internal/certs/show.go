@@ -22,8 +22,8 @@ type Info struct {
 	NotBefore, NotAfter time.Time `json:"-"`
 	// Problem is the reason why the file cannot be used, or empty.
 	Problem string `json:"problem,omitempty"`
-	// Warning reports that the certificate expires soon or has no client role; empty if neither, or
-	// if there is a Problem.
+	// Warning says that the certificate expires soon, or that its role is Client; empty if neither,
+	// or if there is a Problem.
 	Warning string `json:"warning,omitempty"`
 }
 
