@@ -123,7 +123,7 @@ func lockOf(e *pb.WalkEntry) *pb.Lock {
 	return e.GetLock()
 }
 
-// lockInfo converts an entry of a walk for the coordinator.
+// lockInfo converts an entry of a walk.
 func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 	return mvcc.LockInfo{
 		Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e)),
