@@ -34,7 +34,7 @@ type loadFlags struct {
 	workers int // concurrent transactions
 	backlog int // see LoaderConfig.Backlog
 	batch   int // maximum rows in a transaction
-	skipBad int // in the whole file, including earlier runs
+	skipBad int // bad lines that the whole file may have, those of earlier runs included
 	maxLine int // in bytes; limits memory
 	dryRun  bool
 	bulk    bool
@@ -212,7 +212,7 @@ func trimNewline(line []byte) []byte {
 	return line
 }
 
-// rowReader reads rows and skips empty lines; one of blanks is bad.
+// rowReader reads rows and skips empty lines; a line of blanks is bad.
 type rowReader struct {
 	lines  lineReader
 	plain  plainParser

@@ -35,7 +35,8 @@ type bulkLoad struct {
 	skipped atomic.Int64
 }
 
-// foreignFlag returns a given flag that has no meaning with, or without, --bulk, or "".
+// foreignFlag returns the name of a given flag that cannot be used with --bulk, or, if that is not
+// set, without it; "" if there is none.
 func (l *loading) foreignFlag(given func(flag string) bool) string {
 	foreign := []string{"notify"}
 	if l.bulk {

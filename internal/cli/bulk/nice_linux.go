@@ -21,7 +21,7 @@ func giveWay() {
 			if err != nil {
 				continue
 			}
-			// The system call answers with 20 less the niceness.
+			// The system call returns 20 minus the niceness.
 			if now, err := syscall.Getpriority(syscall.PRIO_PROCESS, id); err == nil && 20-now < background {
 				_ = syscall.Setpriority(syscall.PRIO_PROCESS, id, background)
 			}

@@ -12,7 +12,7 @@ import (
 //
 //	{"row":"bob","columns":{"balance":"10","name":"Bob"}}
 //
-// It rejects every other line, also a correct one, which parseRow parses.
+// It rejects every other line, even a correct one; parseRow parses that.
 type plainParser struct {
 	text []byte // the rest of the line
 	// names are the names of columns, which recur. They are one string each, up to maxNames.
