@@ -23,7 +23,7 @@ func TableCommand(d *shell.Deps) *cobra.Command {
 		tableCreate(d), tableSet(d), tableDrop(d), tableList(d))
 }
 
-// tableCreate is idempotent, as CreateTable is, so that a script may run twice.
+// tableCreate is idempotent, as CreateTable is, so that a script may run it twice.
 func tableCreate(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME [--split ROW]...",
