@@ -19,7 +19,7 @@ import (
 
 // clientOut is an identity with all its connections.
 type clientOut struct {
-	Identity    string   `json:"identity"` // the name in its certificates; in plain text its host
+	Identity    string   `json:"identity"` // the name in its certificates; without any, its host
 	By          string   `json:"by"`
 	Roles       []string `json:"roles"`
 	Nodes       []uint64 `json:"nodes"`

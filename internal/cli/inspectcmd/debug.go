@@ -70,7 +70,7 @@ them. Of other tables the file has the rows at which tablets begin and those on 
 type gathering struct {
 	app     *shell.App
 	cfg     rpc.ClientConfig // how nodes are reached
-	timeout time.Duration    // for each question
+	timeout time.Duration    // of each request
 	cpu     time.Duration
 	granted bool     // tables with grants are included
 	view    rpc.View // filter of what is written
@@ -151,8 +151,7 @@ func (g *gathering) cluster(ctx context.Context, s *shell.Session, out *shell.Pr
 	return nil
 }
 
-// node asks one node. It fails only if the file can't be written; questions without an
-// answer are noted.
+// node asks one node. It fails only if the file can't be written; requests that fail are recorded.
 func (g *gathering) node(ctx context.Context, n *pb.Node) error {
 	dir := fmt.Sprintf("nodes/%d", n.GetNodeId())
 	dialing, cancel := context.WithTimeout(ctx, g.timeout)

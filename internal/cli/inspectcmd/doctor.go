@@ -63,7 +63,7 @@ type findingJSON struct {
 // clusterJSON sums up a cluster in JSON.
 type clusterJSON struct {
 	Nodes    int   `json:"nodes"`
-	Answer   int   `json:"answer"`   // of the nodes
+	Answer   int   `json:"answer"`   // nodes that answered
 	Survives int32 `json:"survives"` // nodes that may fail; -1: some tablets have no quorum now
 	Findings int   `json:"findings"`
 }

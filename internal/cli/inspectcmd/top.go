@@ -106,8 +106,8 @@ exits. Only operators see clients.`,
 	return d.WithClient(cmd)
 }
 
-// sampleLoad queries the cluster's load, within --timeout. It keeps at most rows of the tablets, of
-// the observers and of the clients.
+// sampleLoad queries the cluster's load, within --timeout. rows limits the tablets, the observers
+// and the clients.
 func sampleLoad(ctx context.Context, s *shell.Session, rows int) (*topOut, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Conn.Timeout)
 	defer cancel()

@@ -23,7 +23,7 @@ type chainView struct {
 // shownWrites is the maximum number of written cells in one line of the table.
 const shownWrites = 4
 
-// print prints the steps that there are, and then where the chain may have more.
+// print prints the steps, and then where the chain may have more.
 func (t *chainView) print() error {
 	if len(t.Steps) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (t *chainView) address(c *inspect.Cell) string {
 	return text
 }
 
-// details returns the values without a column in the table.
+// details returns what the step has and no other column of the table shows.
 func (t *chainView) details(step *inspect.Step) []string {
 	var wrote, texts []string
 	for _, w := range step.Wrote[:min(len(step.Wrote), shownWrites)] {
@@ -96,7 +96,7 @@ func (t *chainView) details(step *inspect.Step) []string {
 	return texts
 }
 
-// timeText returns a duration that may not be known.
+// timeText formats a duration; nil means unknown.
 func timeText(ms *int64) string {
 	if ms == nil {
 		return "-"
