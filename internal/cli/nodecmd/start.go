@@ -195,8 +195,8 @@ func failure(node shell.RunningNode) <-chan error {
 // signal the process and then its process group.
 const sameSignal = 50 * time.Millisecond
 
-// watch cancels on the first signal and closes the channel it returns on the second. Its
-// goroutine ends with the process, or with signals.
+// watch cancels on the first signal and closes the channel it returns on the second. Its goroutine
+// ends when signals is closed, or with the process.
 func watch(signals <-chan os.Signal, cancel context.CancelFunc) <-chan struct{} {
 	forced := make(chan struct{})
 	if signals == nil {
