@@ -153,7 +153,8 @@ func oracleNow(ctx context.Context, db *percolator.DB) (mvcc.Timestamp, error) {
 const aheadNoted = 200 * time.Millisecond
 
 // noteAhead prints that a snapshot as of a time may lack commits before that time, if the present
-// timestamp is ahead of this machine's clock: then commits have later timestamps than their time.
+// timestamp is ahead of this machine's clock: a commit's timestamp is then later than the time at
+// which it was made.
 func (p *Printer) noteAhead(at atTime, now mvcc.Timestamp, clock time.Time) {
 	ahead := time.Duration(now.Millis()-clock.UnixMilli()) * time.Millisecond
 	if !at.ByClock || ahead <= aheadNoted {
