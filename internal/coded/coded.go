@@ -47,7 +47,7 @@ func Errorf(pkg, format string, args ...any) error {
 	return &coded{pkg, fmt.Errorf(format, messages...).Error(), fmt.Errorf(format, args...)}
 }
 
-// message is the Text of an error where an error is formatted.
+// message is the Text of an error. Errorf formats it in place of that error.
 type message string
 
 // Error returns the message.
@@ -73,7 +73,7 @@ func Text(err error) string {
 	return strings.Join(messages, "\n")
 }
 
-// marked is an error with one code more.
+// marked is an error with an additional code.
 type marked struct{ err, code error }
 
 // Mark returns err with a code that its text does not show.
