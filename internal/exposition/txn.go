@@ -57,7 +57,7 @@ var (
 func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
 	latencies, s := client.Latencies(), client.Stats()
 	// A combination of kind and outcome has a series from its first transaction on. Commits and
-	// unknown outcomes always have a series, because alerts use it.
+	// unknown outcomes always have one, because alerts use it.
 	for kind, outcomes := range latencies.Whole {
 		for outcome, h := range outcomes {
 			SendHistogram(out, txnSeconds, h, kind.String(), outcome.String())
