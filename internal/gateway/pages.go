@@ -25,7 +25,7 @@ const (
 type position struct {
 	of     uint64 // hash of the request
 	at     uint64 // timestamp
-	left   uint32 // of the request's limit of rows
+	left   uint32 // rows left of the request's limit
 	within bool   // the last row of the page goes on after column
 	row    string // the last row of the page
 	column string

@@ -61,7 +61,7 @@ type timing struct {
 	read    time.Duration // of a request's body
 	write   time.Duration // until the client has read a part of an answer
 	unary   time.Duration // of a call without a deadline
-	longest time.Duration // maximum of a call with one
+	longest time.Duration // maximum of a call with a deadline
 	ping    time.Duration // of silence on an HTTP/2 connection, after which it is tested
 }
 

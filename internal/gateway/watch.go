@@ -50,8 +50,8 @@ func (s *service) DropSubscriber(ctx context.Context,
 	return connect.NewResponse(&gw.DropSubscriberResponse{}), err
 }
 
-// watch passes the feed of the request to send until ctx ends or one of both fails. What has arrived while
-// a message was sent is the next message.
+// watch passes the feed of the request to send until ctx ends, or the feed or send fails. What has
+// arrived while a message was sent is the next message.
 func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw.WatchResponse) error) error {
 	s.counters.watches.Add(1)
 	defer s.counters.watches.Add(-1)
