@@ -187,8 +187,9 @@ func (l *logins) identify(req *http.Request, token string) (User, error) {
 	return l.tokens.User(req.Context(), addr, token)
 }
 
-// instead returns nil if the request's user has logged in, and so may read what others may not. It
-// returns why if the request carries no token, and the error of the login otherwise.
+// instead returns nil if the request's user has logged in, and so may read what others may not.
+// Otherwise it returns a refusal with the text of why, if the request carries no token, or the
+// error of the login.
 func (l *logins) instead(req *http.Request, why error) error {
 	_, err := l.identify(req, l.tokenOf(req))
 	if err != nil && l.tokenOf(req) == "" {
@@ -281,7 +282,7 @@ func refuse(w http.ResponseWriter, err error) {
 
 func tell(w http.ResponseWriter, status int, what map[string]any) {
 	body, err := json.Marshal(what)
-	if err != nil { // of texts and numbers
+	if err != nil { // cannot happen: what has only texts, numbers and booleans
 		status, body = http.StatusInternalServerError, []byte("{}")
 	}
 	sendJSON(w, status, body)
