@@ -279,7 +279,7 @@ func (t *Chain) follow(ctx context.Context, step *Step, parent int, again bool) 
 	return t.descend(ctx, step, step, false)
 }
 
-// descend follows the runs that a transaction triggered, as steps below shown.
+// descend follows the runs that a transaction triggered, and shows them as steps below shown.
 func (t *Chain) descend(ctx context.Context, step, shown *Step, again bool) error {
 	found, err := t.look(ctx, step)
 	if err != nil {

@@ -34,9 +34,9 @@ func (c Commands) reach(command string) string {
 // Operand is an argument of a suggested command: its name in the usage line, and its value.
 type Operand struct{ What, Value string }
 
-// Suggest returns a command line of this program, in backquotes. flags is written as it is. A
-// row that can't be typed is given as a Go literal; any other name that can't stays what the
-// usage line calls it.
+// Suggest returns a command line of this program, in backquotes. flags is written as it is. A row
+// that can't be typed is given as a Go literal; for any other operand that can't, the word of the
+// usage line stands.
 func (c Commands) Suggest(path, flags string, operands ...Operand) string {
 	var args []string
 	escaped, dash := false, false

@@ -16,7 +16,7 @@ import (
 // Diagnosis contains the context of an error.
 type Diagnosis struct {
 	Answered bool // a node has answered before
-	NoQuorum bool // and says that tablets have no quorum
+	NoQuorum bool // the node says that tablets have no quorum
 	Late     bool // the time for the answer has passed
 }
 

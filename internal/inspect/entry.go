@@ -25,7 +25,7 @@ type Entry struct {
 	StartTS  uint64       `json:"start_ts,omitempty"`
 	CommitTS uint64       `json:"commit_ts,omitempty"`
 	Kind     string       `json:"kind,omitempty"`
-	// also nil if the value has a separate data entry
+	// nil if there is no value, or if it is in a data entry of its own
 	Value    *pbjson.Bytes `json:"value,omitempty"`
 	Primary  *Cell         `json:"primary,omitempty"`
 	Expiry   uint64        `json:"expiry,omitempty"`

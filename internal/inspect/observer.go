@@ -22,8 +22,8 @@ const (
 	ObserverRunning  = "running"
 )
 
-// Observer is an observer in JSON. From runs on the figures are those of all nodes
-// that run it, added up.
+// Observer is an observer in JSON. The figures from Runs on are the sums over all nodes that run
+// it.
 type Observer struct {
 	Name    string       `json:"name"`
 	Table   string       `json:"table"`
@@ -38,7 +38,8 @@ type Observer struct {
 	// of the waiting ones; omitted if none
 	OldestTS    uint64 `json:"oldest_ts,omitempty"`
 	OldestAgeMS int64  `json:"oldest_age_ms,omitempty"` // by the oracle's time
-	// most runs at once in a process: in force, else as set; 0 means as registered
+	// most runs at once in a process: the limit in force if it is known, else the one set; 0 means
+	// as registered
 	Limit uint32 `json:"limit"`
 
 	// runs started: each counts as one of the next three, as unavailable or as refused, or is
@@ -68,7 +69,7 @@ type Observer struct {
 	// live nodes without an answer, whose figures are missing
 	Silent []uint64 `json:"silent_nodes,omitempty"`
 
-	Rows []ObserverRow `json:"rows,omitempty"` // rows worth a look, some dozens at most
+	Rows []ObserverRow `json:"rows,omitempty"` // some dozens at most, which may need attention
 
 	Backfill *Backfill `json:"backfill,omitempty"` // the last one
 }
@@ -206,8 +207,8 @@ type Backfill struct {
 	Rows     uint64       `json:"rows"`     // marked so far
 	NextRow  pbjson.Bytes `json:"next_row"` // rows before it are done
 	Error    string       `json:"error,omitempty"`
-	// BelowVersion: only rows whose last run was of a lower version are marked; 0: all. Examined are the
-	// rows read so far, marked or not, if it is set.
+	// Only rows whose last run was of a version below BelowVersion are marked, and Examined is the
+	// number of rows read so far, marked or not. If BelowVersion is 0, all rows are marked.
 	BelowVersion uint32 `json:"below_version,omitempty"`
 	Examined     uint64 `json:"examined,omitempty"`
 }

@@ -58,7 +58,7 @@ type Effects struct {
 	Batch     uint32        `json:"batch,omitempty"` // changes that the run handled together, if more than one
 }
 
-// TableColumn is a column of a table. Without a column it stands for all, of a scan.
+// TableColumn is a column of a table. Without Column it means all columns, which a scan read.
 type TableColumn struct {
 	Table  string       `json:"table"`
 	Column pbjson.Bytes `json:"column,omitempty"`
