@@ -2,10 +2,10 @@
 // oracle, as recorded by clients, are linearizable.
 //
 // Registers are cells that single-cell transactions read, write, or read and replace. Snapshot
-// isolation (§2.2) alone does not make them linearizable. They are because every transaction gets its
-// timestamps from the oracle between its call and its return (§2.3): a write takes effect at its
-// commit timestamp, a read at its start timestamp. The check detects reads by a deposed leader and
-// lost acknowledged writes.
+// isolation (§2.2) alone does not make them linearizable. They are linearizable because every
+// transaction gets its timestamps from the oracle between its call and its return (§2.3): a write
+// takes effect at its commit timestamp, a read at its start timestamp. The check detects reads by a
+// deposed leader and lost acknowledged writes.
 //
 // The oracle's timestamps strictly increase: one issued after another is greater (design section 6).
 //

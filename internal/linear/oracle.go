@@ -59,7 +59,7 @@ func Oracle(history []Stamp, limit time.Duration) error {
 }
 
 // sorted sorts a copy of the answers by timestamp, and checks that no two have a timestamp in
-// common, and that none began after a later one had ended.
+// common, and that none was requested after one with later timestamps had arrived.
 func sorted(history []Stamp) error {
 	order := slices.Clone(history)
 	slices.SortFunc(order, func(a, b Stamp) int { return cmp.Compare(a.First, b.First) })
