@@ -61,7 +61,7 @@ func (p *Process) Args() []string {
 }
 
 // Run starts the node by a command line, with env added to the environment of the cluster's
-// nodes. Its process must stay that of the node.
+// nodes. The command must not start the node as a child: it is the node, or replaces itself by it.
 func (p *Process) Run(words, env []string) error {
 	if p.Running() {
 		return ErrRunning
@@ -185,7 +185,7 @@ func (p *Process) Ready(ctx context.Context) error {
 }
 
 // Get returns the body that the node serves at a path of its HTTP listener; another status
-// than 200 is an error. The connection is closed: it would count among the node's goroutines.
+// than 200 is an error. It keeps no connection, which would count among the node's goroutines.
 func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
