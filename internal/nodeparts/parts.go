@@ -1,8 +1,8 @@
 // Package nodeparts opens nodes of which some parts are replaced, for the tests of this
-// module and for package percolatortest, which does it for users: programs outside of the
-// module could do nothing with the types here, so they are no part of package node.
+// module and for package percolatortest, which does it for users: programs outside of the module
+// cannot use the types here, so these are not part of package node.
 //
-// Package node leaves here, while it is initialised, how that is done. A crash can't concern it.
+// Package node stores its Opener here while it is initialised.
 package nodeparts
 
 import (
