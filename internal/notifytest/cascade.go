@@ -110,7 +110,8 @@ func number(ctx context.Context, r percolator.Reader, level int, row string) (in
 	return strconv.Atoi(string(value))
 }
 
-// Begin counts a row of the first level up, and returns to what and when.
+// Begin adds 1 to the number in a row of the first level, and returns the new number and the commit
+// timestamp.
 func Begin(ctx context.Context, db *percolator.DB, row string) (to int,
 	at percolator.Timestamp, err error) {
 	err = db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
@@ -122,7 +123,7 @@ func Begin(ctx context.Context, db *percolator.DB, row string) (to int,
 	return to, at, err
 }
 
-// ErrEarly reports that an effect is not there.
+// ErrEarly reports that an effect is missing.
 var ErrEarly = errors.New("notifytest: EFFECT-MISSING")
 
 // Arrived returns ErrEarly unless all effects of a commit of Begin are present.

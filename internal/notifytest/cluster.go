@@ -43,7 +43,7 @@ func (c *Cluster) Notification(cell mvcc.Cell) (n mvcc.Notify, ok bool) {
 	return n, ok
 }
 
-// Mark writes an entry of the notify group directly: a replay, or the remains of a crash.
+// Mark writes an entry of the notify group directly, as a replay or a crash may leave it.
 func (c *Cluster) Mark(cell mvcc.Cell, n mvcc.Notify) {
 	c.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: cell, Notify: &n}})
 }
