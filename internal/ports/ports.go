@@ -23,7 +23,7 @@ const (
 	tries  = 100
 )
 
-// ErrNone reports that no run of ports that long was free in many tries.
+// ErrNone reports that Run found no free ports in tries attempts.
 var ErrNone = errors.New("ports: no free ports")
 
 // mine are the blocks of this process, which keeps them until it ends.
