@@ -17,8 +17,9 @@ import (
 // every allowed configuration.
 const maxLockTTL = time.Hour + time.Minute
 
-// future calls the function future with the latest allocated timestamp, as far as the request
-// requires it. It returns nil if the request is accepted or timestamps are not checked.
+// future checks the request's timestamps by the function future, against the latest one that the
+// oracle is known to have allocated. It returns nil if the request is accepted or timestamps are
+// not checked.
 func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	if s.cfg.Latest == nil {
 		return nil

@@ -61,10 +61,10 @@ func (g *grants) now() (map[uint32]tableGrants, time.Time) {
 	return last.tables, at
 }
 
-// refuse returns an error unless the caller has a grant with the operation's role for each of its
-// tables that has grants. Operators need none. The request must be complete. A caller without a
-// write grant may still check the status of a transaction whose lock it has encountered elsewhere,
-// as readers do.
+// refuse returns an error unless the caller has a grant with the operation's role for each table of
+// the request that has grants. Operators need none. The request must be complete. A caller without
+// a write grant may still check the status of a transaction whose lock it has encountered
+// elsewhere, as readers do.
 func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 	tables, at := g.now()
 	if len(tables) == 0 || who.Role.Includes(certs.Operator) {

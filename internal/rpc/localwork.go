@@ -70,7 +70,7 @@ func (l *LocalWorker) OpenWork(ctx context.Context, _ string) (*WorkSession, err
 	}}, nil
 }
 
-// workPipe is a session within the process. Each end is used as its stream is.
+// workPipe is a session within the process. Each end is used like a gRPC stream.
 type workPipe struct {
 	ctx       context.Context // ends when the worker ends, or closes the session
 	requests  chan *pb.WorkRequest

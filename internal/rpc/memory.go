@@ -68,7 +68,7 @@ var firstAnswer = [...]int64{
 	wire.SmallAnswer: maxLockBytes, wire.CellsAnswer: 16 << 10, wire.PageAnswer: 64 << 10,
 }
 
-// mostLearned is the maximum initial reservation of a stream that reads larger cells.
+// mostLearned is the maximum initial reservation for the answer to a read of cells.
 const mostLearned = 256 << 10
 
 // firstRoom returns the initial reservation for the answer to the request, in bytes. For reads
