@@ -70,7 +70,7 @@ type Replica struct {
 	Last      uint64     `json:"last"`
 	LastTerm  uint64     `json:"last_term"`
 	Term      uint64     `json:"term"`
-	Newest    uint64     `json:"newest_ts"` // of its rows
+	Newest    uint64     `json:"newest_ts"` // the highest timestamp in its rows
 	// Stale reports that its log lacks entries that it has acknowledged, so that it does not vote.
 	Stale bool `json:"stale,omitempty"`
 	// Frozen is the tablet into which this one is about to be merged, as of the last entry of the
