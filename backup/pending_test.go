@@ -50,7 +50,7 @@ func (s *sleepers) pause(t *testing.T, paused bool) {
 // rows returns the rows for which the observer has run, once there are n.
 func (s *sleepers) rows(t *testing.T, atLeast int) (rows []string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for ; len(rows) < atLeast && time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
 		s.mu.Lock()
 		rows = rows[:0]

@@ -95,7 +95,8 @@ func TestPauseHoldsOnAllNodes(t *testing.T) {
 }
 
 // TestDeadWorkersWork: a node dies while one of its observers runs. Its advisory lock at the leader
-// of the row's tablet is dropped with it, and another node takes over the row within 2 s.
+// of the row's tablet is dropped with it, and another node takes over the row long before the 30 s for
+// which an advisory lock lasts.
 func TestDeadWorkersWork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -137,7 +138,7 @@ func TestDeadWorkersWork(t *testing.T) {
 	r.crash(1)
 	select {
 	case at := <-done:
-		if took := at.Sub(died); took > 2*time.Second {
+		if took := at.Sub(died); took > 10*time.Second {
 			t.Errorf("the dead node's work was picked up after %v", took)
 		}
 	case <-ctx.Done():

@@ -31,7 +31,7 @@ var (
 
 func newAdminRig(t *testing.T) *adminRig {
 	t.Helper()
-	r := &adminRig{ctx: within(t, time.Minute)}
+	r := &adminRig{ctx: within(t, 3*time.Minute)}
 	r.n = newRig(t, 1, func(_ int, c *node.Config) {
 		quick(c)
 		c.Observers = func(reg *percolator.Registry) {
@@ -273,9 +273,9 @@ func TestAdminTimers(t *testing.T) {
 		r.fired.Store(0)
 		a := db.Admin()
 		if err := db.Transact(r.ctx, func(_ context.Context, tx *percolator.Tx) error {
-			tx.NotifyAfter("soon", adminWake, 300*time.Millisecond)
+			tx.NotifyAfter("soon", adminWake, 2*time.Second)
 			tx.NotifyAfter("late", adminWake, time.Hour)
-			tx.NotifyAfter("gone", adminWake, 300*time.Millisecond)
+			tx.NotifyAfter("gone", adminWake, 2*time.Second)
 			return nil
 		}); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // TestFirstReadCutShort: a first read over the network whose answer exceeds one message still
 // returns the timestamp that it has taken.
 func TestFirstReadCutShort(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	db := dial(t, open(t, "", nil))
 	value := bytes.Repeat([]byte("v"), 3<<20)
@@ -21,7 +21,7 @@ func TestFirstReadCutShort(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel = context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 		cells, err := tx.GetMulti(ctx, percolator.CellKey{Row: "a", Column: cell},

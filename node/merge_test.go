@@ -77,7 +77,7 @@ func TestMergesWhileWritten(t *testing.T) {
 // once they are dropped the tablets are merged, and others can be created.
 func TestDroppedTablesGiveTabletsBack(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	const most = 40
 	n := open(t, t.TempDir(), func(c *node.Config) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -124,11 +125,18 @@ func controlObserver(t testing.TB, n *node.Node, req *pb.ControlObserverRequest)
 	return r.Info
 }
 
+// waitIdle waits until no notification is left to run, and until the node has counted its runs: a commit
+// is visible before its run ends.
 func waitIdle(t testing.TB, n *node.Node) {
 	t.Helper()
 	if err := n.DB().WaitIdle(within(t, 4*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "no run", func() bool {
+		return !slices.ContainsFunc(n.Status().Observers, func(s *pb.ObserverStatus) bool {
+			return !s.Paused && s.Running > s.Stuck
+		})
+	})
 }
 
 // checkCounts compares the count of every row [0, rows) with want.

@@ -17,7 +17,7 @@ import (
 // nodes, which have made no call, make none until the wait ends, and their status says why.
 func TestOutsideServiceHoldsUpAllNodes(t *testing.T) {
 	t.Parallel()
-	const wait = 3 * time.Second
+	const wait = 5 * time.Second
 	var (
 		mu      sync.Mutex
 		calls   []time.Time

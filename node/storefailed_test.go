@@ -48,17 +48,12 @@ func TestUnreadableStore(t *testing.T) {
 	if err := os.Rename(dir, away); err != nil {
 		t.Fatal(err)
 	}
-	for range 20 { // until a memtable is full
+	awaitTrue(ctx, t, "a memtable is needed", func() bool {
 		writing, cancel := context.WithTimeout(ctx, time.Second)
-		err = set(writing, n.DB(), "ff", column, bytes.Repeat([]byte("x"), 1<<20))
-		cancel()
-		if err != nil {
-			break
-		}
-	}
-	if err == nil {
-		t.Fatal("no memtable was needed")
-	}
+		defer cancel()
+		_ = set(writing, n.DB(), "ff", column, bytes.Repeat([]byte("x"), 1<<20)) // fails in the end
+		return errors.Is(n.Ready(), store.ErrFailed)
+	})
 	reading, cancelReading := context.WithTimeout(ctx, 2*time.Second)
 	defer cancelReading()
 	seen := 0

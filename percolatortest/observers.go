@@ -3,8 +3,10 @@ package percolatortest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -14,7 +16,8 @@ import (
 )
 
 // RunUntilIdle waits until no notification is left to run, as percolator.DB's WaitIdle does. Parked
-// ones do not count, nor those of observers that are paused, retired or not registered.
+// ones do not count, nor those of observers that are paused, retired or not registered. Stats then
+// includes all runs that have ended.
 func (n *Node) RunUntilIdle(t testing.TB) {
 	t.Helper()
 	ctx, cancel := n.callContext()
@@ -22,6 +25,19 @@ func (n *Node) RunUntilIdle(t testing.TB) {
 	if err := n.DB().WaitIdle(ctx); err != nil {
 		t.Fatalf("percolatortest: not idle within %v: %v%s", n.timeout, err, n.waiting())
 	}
+	// A commit is visible before its run ends and is counted.
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for n.runs() && ctx.Err() == nil {
+		<-tick.C
+	}
+}
+
+// runs reports whether an observer that is not paused has a run that is not stuck.
+func (n *Node) runs() bool {
+	return slices.ContainsFunc(n.current().Status().Observers, func(s *pb.ObserverStatus) bool {
+		return !s.Paused && s.Running > s.Stuck
+	})
 }
 
 // waiting describes the notifications that are left, for a failure message.

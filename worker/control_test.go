@@ -18,7 +18,7 @@ import (
 // TestRefusalPausesOtherWorkers: an outside service refuses one of two workers. Neither begins a run during the wait.
 func TestRefusalPausesOtherWorkers(t *testing.T) {
 	n := openNode(t, nil)
-	const wait, told = time.Second, 300 * time.Millisecond
+	const wait, told = 3 * time.Second, time.Second
 	var refused atomic.Pointer[time.Time]
 	var mu sync.Mutex
 	var began []time.Time

@@ -133,7 +133,7 @@ func TestPageMarkedTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notifytest.Eventually(t, 20*time.Second, "done", m.done)
+	notifytest.Eventually(t, time.Minute, "done", m.done)
 	idle()
 	if s := n.Stats("reader"); s.Commits != rows || m.record.Rows != rows || m.saves < 16 {
 		t.Errorf("%d rows were run for %d times; record %v after %d saves", rows, s.Commits,
@@ -148,7 +148,7 @@ func TestPageMarkedTwice(t *testing.T) {
 	m.observer.Retired = true
 	m.mu.Unlock()
 	job.Wake()
-	notifytest.Eventually(t, 20*time.Second, "forgotten", func() bool {
+	notifytest.Eventually(t, time.Minute, "forgotten", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.observer == nil
@@ -195,7 +195,7 @@ func TestRetiredBesideAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notifytest.Eventually(t, 20*time.Second, "forgotten", m.done)
+	notifytest.Eventually(t, time.Minute, "forgotten", m.done)
 	if _, there := cluster.Notification(cell); !there || cluster.Dirty() != 1 {
 		t.Errorf("RETIRED-ANOTHER: the other's notification is there: %v; of %d", there, cluster.Dirty())
 	}

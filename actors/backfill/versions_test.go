@@ -110,15 +110,13 @@ func (r *versionsRig) replay(t *testing.T, n *notifytest.Node, below uint32) (*p
 		if err != nil {
 			t.Fatal(err)
 		}
-		notifytest.Eventually(t, 20*time.Second, "examined", until)
+		notifytest.Eventually(t, time.Minute, "examined", until)
 		if err := job.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
 		system.Shutdown()
 	}
-	if err := n.DB.WaitIdle(ctx); err != nil {
-		t.Fatal(err)
-	}
+	n.WaitIdle(t)
 	return r.m.record, n.Stats("reader").Commits - before
 }
 

@@ -83,7 +83,7 @@ func (m *mortal) end(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.node.Scanners.Stop(bounded(t, 20*time.Second)); err != nil {
+	if err := m.node.Scanners.Stop(bounded(t, time.Minute)); err != nil {
 		t.Error(err)
 	}
 	if err := m.node.Dispatcher.Stop(ctx); err != nil && !errors.Is(err, observer.ErrStillRunning) {
@@ -93,7 +93,7 @@ func (m *mortal) end(t *testing.T) {
 	// seconds.
 	t.Cleanup(func() {
 		m.dead.Store(false)
-		if err := m.node.Dispatcher.Stop(bounded(t, 20*time.Second)); err != nil {
+		if err := m.node.Dispatcher.Stop(bounded(t, time.Minute)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -183,13 +183,13 @@ func TestChargedRunsCountOnce(t *testing.T) {
 		},
 	})
 	set(t, n, "young", raw)
-	notifytest.Eventually(t, 20*time.Second, "run", func() bool { return cluster.Dirty() == 0 })
+	notifytest.Eventually(t, time.Minute, "run", func() bool { return cluster.Dirty() == 0 })
 	if got := fails.Load(); got != 0 {
 		t.Errorf("%d attempts written for a run that was never in doubt", got)
 	}
 	until.Store(uint64(mvcc.MaxTimestamp))
 	set(t, n, "bad", raw)
-	notifytest.Eventually(t, 20*time.Second, "succeeded in the end", func() bool {
+	notifytest.Eventually(t, time.Minute, "succeeded in the end", func() bool {
 		return n.Stats("reader").Commits == 2 && cluster.Dirty() == 0
 	})
 	if s := n.Stats("reader"); s.Failures != 3 || s.Parked != 0 {
@@ -239,13 +239,13 @@ func TestInterruptedBatchCountsNothing(t *testing.T) {
 		},
 	})
 	set(t, n, "first", raw)
-	notifytest.Eventually(t, 20*time.Second, "the first runs", func() bool {
+	notifytest.Eventually(t, time.Minute, "the first runs", func() bool {
 		return n.Stats("reader").Running == 1
 	})
 	for i := range rows {
 		set(t, n, fmt.Sprint("row", i), raw)
 	}
-	notifytest.Eventually(t, 20*time.Second, "the others wait", func() bool {
+	notifytest.Eventually(t, time.Minute, "the others wait", func() bool {
 		return n.Stats("reader").Queued == rows
 	})
 	close(released)
@@ -265,7 +265,7 @@ func TestInterruptedBatchCountsNothing(t *testing.T) {
 	if err := n.Dispatcher.Stop(gone); err != nil && !errors.Is(err, observer.ErrStillRunning) {
 		t.Error(err)
 	}
-	notifytest.Eventually(t, 20*time.Second, "the batch takes its attempts back", func() bool {
+	notifytest.Eventually(t, time.Minute, "the batch takes its attempts back", func() bool {
 		return attempts() == rows-interrupted
 	})
 }

@@ -24,7 +24,7 @@ import (
 func order(t *testing.T, n *notifytest.Node, info *pb.ObserverInfo) {
 	t.Helper()
 	info.Name = "reader"
-	if err := n.Dispatcher.Control(bounded(t, 10*time.Second),
+	if err := n.Dispatcher.Control(bounded(t, time.Minute),
 		[]*pb.ObserverInfo{info, {Name: "nobody"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestPauseAndResume(t *testing.T) {
 	for i := range rows {
 		set(t, n, fmt.Sprint(i), raw)
 	}
-	notifytest.Eventually(t, 10*time.Second, "two run, the others wait", func() bool {
+	notifytest.Eventually(t, time.Minute, "two run, the others wait", func() bool {
 		s := n.Stats("reader")
 		return g.running.Load() == 2 && s.Queued > 0
 	})
@@ -82,12 +82,12 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	g.pass <- struct{}{}
 	g.pass <- struct{}{}
-	notifytest.Eventually(t, 10*time.Second, "runs that went on have ended", func() bool {
+	notifytest.Eventually(t, time.Minute, "runs that went on have ended", func() bool {
 		s := n.Stats("reader")
 		return s.Commits == 2 && s.Running == 0
 	})
 	cell := n.Cell(table, "0", raw.Name)
-	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second),
+	answers, err := n.Dispatcher.Submit(bounded(t, time.Minute),
 		[]notify.Dirty{{Cell: cell, Held: true}})
 	if err != nil || answers[0] != notify.Paused {
 		t.Errorf("a cell of a paused observer: %v, %v", answers, err)
@@ -96,27 +96,25 @@ func TestPauseAndResume(t *testing.T) {
 		set(t, n, fmt.Sprint(i), raw)
 		set(t, n, fmt.Sprint(i), other)
 	}
-	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool {
+	notifytest.Eventually(t, time.Minute, "others go on", func() bool {
 		return n.Stats("bystander").Commits >= rows
 	})
 	found := n.Scanners.Stats().Turns.Load()
-	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool {
+	notifytest.Eventually(t, time.Minute, "scanners turn", func() bool {
 		return n.Scanners.Stats().Turns.Load() > found+4
 	})
 	if s := n.Stats("reader"); s.Running != 0 || s.Queued != 0 || s.Runs != 2 {
 		t.Errorf("paused, and yet: %+v", s)
 	}
-	notifytest.Eventually(t, 10*time.Second, "the row's advisory lock is released", func() bool {
-		granted, err := n.Lockd.TryLock(bounded(t, 10*time.Second), 1<<60, time.Second,
+	notifytest.Eventually(t, time.Minute, "the row's advisory lock is released", func() bool {
+		granted, err := n.Lockd.TryLock(bounded(t, time.Minute), 1<<60, time.Second,
 			notify.LockKey(cell))
 		return err == nil && granted[0]
 	})
 	n.Lockd.Unlock(1<<60, notify.LockKey(cell))
 	close(g.pass)
 	order(t, n, &pb.ObserverInfo{})
-	if err := n.DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	n.WaitIdle(t)
 	if cluster.Dirty() != 0 || g.ran.Load() < rows {
 		t.Errorf("after it was resumed: %d dirty, %d ran", cluster.Dirty(), g.ran.Load())
 	}
@@ -146,7 +144,7 @@ func TestPauseForgetsBackoff(t *testing.T) {
 		set(t, n, fmt.Sprint(i), raw)
 		set(t, n, fmt.Sprint(i), other)
 	}
-	notifytest.Eventually(t, 10*time.Second, "all wait for an hour", func() bool {
+	notifytest.Eventually(t, time.Minute, "all wait for an hour", func() bool {
 		return n.Stats("reader").Waiting == 9 && n.Stats("bystander").Waiting == 9
 	})
 	order(t, n, &pb.ObserverInfo{Paused: true})
@@ -155,7 +153,7 @@ func TestPauseForgetsBackoff(t *testing.T) {
 	}
 	healed.Store(true)
 	order(t, n, &pb.ObserverInfo{})
-	notifytest.Eventually(t, 10*time.Second, "the scans find them", func() bool {
+	notifytest.Eventually(t, time.Minute, "the scans find them", func() bool {
 		return n.Stats("reader").Commits == 9
 	})
 	if b := n.Stats("bystander"); b.Waiting != 9 {
@@ -173,7 +171,7 @@ func TestLimitAtOnce(t *testing.T) {
 	}
 	at := func(limit int64) {
 		t.Helper()
-		notifytest.Eventually(t, 10*time.Second, fmt.Sprint(limit, " run"), func() bool {
+		notifytest.Eventually(t, time.Minute, fmt.Sprint(limit, " run"), func() bool {
 			return g.running.Load() == limit
 		})
 		if s := n.Stats("reader"); s.Limit != int(limit) || s.Running > int(limit) {
@@ -198,7 +196,7 @@ func TestLimitAtOnce(t *testing.T) {
 	order(t, n, &pb.ObserverInfo{})
 	at(3)
 	close(g.pass)
-	notifytest.Eventually(t, 10*time.Second, "all have run", func() bool {
+	notifytest.Eventually(t, time.Minute, "all have run", func() bool {
 		return cluster.Dirty() == 0
 	})
 }
@@ -273,11 +271,11 @@ func TestAttemptsSurviveTheProcess(t *testing.T) {
 	}
 	one := start(1, time.Hour)
 	set(t, one, "row", raw)
-	notifytest.Eventually(t, 10*time.Second, "it has failed once and waits for an hour",
+	notifytest.Eventually(t, time.Minute, "it has failed once and waits for an hour",
 		func() bool {
 			return one.Stats("reader").Waiting == 1
 		})
-	ctx := bounded(t, 10*time.Second)
+	ctx := bounded(t, time.Minute)
 	if err := errors.Join(one.Scanners.Stop(ctx), one.Dispatcher.Stop(ctx)); err != nil {
 		t.Fatal(err)
 	}
@@ -288,9 +286,9 @@ func TestAttemptsSurviveTheProcess(t *testing.T) {
 	if got := <-attempts; got != 1 {
 		t.Fatalf("the first run of the second process has attempt %d, want 1", got)
 	}
-	notifytest.Eventually(t, 10*time.Second, "parked",
+	notifytest.Eventually(t, time.Minute, "parked",
 		parkedWith(cluster, two.Cell(table, "row", raw.Name), "bad row", most))
-	notifytest.Eventually(t, 10*time.Second, "counted", func() bool {
+	notifytest.Eventually(t, time.Minute, "counted", func() bool {
 		return two.Stats("reader").Parked == 1
 	})
 	if s := two.Stats("reader"); s.Runs != 1 {
@@ -338,13 +336,13 @@ func TestOthersKeepASlot(t *testing.T) {
 		}
 		return all
 	}
-	notifytest.Eventually(t, 20*time.Second, "all that may be stuck is", func() bool {
+	notifytest.Eventually(t, time.Minute, "all that may be stuck is", func() bool {
 		return stuck() >= 8
 	})
 	for i := range 50 {
 		set(t, n, fmt.Sprint(i), raw)
 	}
-	notifytest.Eventually(t, 20*time.Second, "the good one runs", func() bool {
+	notifytest.Eventually(t, time.Minute, "the good one runs", func() bool {
 		return n.Stats("good").Commits == 50
 	})
 	if got := stuck(); got > 4+4+bad {
@@ -373,14 +371,14 @@ func TestStuckObserverDoesNotStopScans(t *testing.T) {
 	for i := range 200 {
 		set(t, n, fmt.Sprint(i), other)
 	}
-	notifytest.Eventually(t, 10*time.Second, "both windows are full", func() bool {
+	notifytest.Eventually(t, time.Minute, "both windows are full", func() bool {
 		s := n.Stats("slow")
 		return s.Running+s.Queued == 8
 	})
 	for i := range 20 {
 		set(t, n, fmt.Sprint(i), raw)
 	}
-	notifytest.Eventually(t, 10*time.Second, "the other one is found", func() bool {
+	notifytest.Eventually(t, time.Minute, "the other one is found", func() bool {
 		return n.Stats("reader").Commits == 20
 	})
 }
@@ -396,10 +394,10 @@ func TestControlAfterTheEnd(t *testing.T) {
 	if d.Paused(notify.TargetOf(mvcc.Cell{Table: 16})) {
 		t.Error("a column without an observer is paused")
 	}
-	if err := d.Stop(bounded(t, 10*time.Second)); err != nil {
+	if err := d.Stop(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Control(bounded(t, 10*time.Second), nil); err == nil ||
+	if err := d.Control(bounded(t, time.Minute), nil); err == nil ||
 		!strings.Contains(err.Error(), "stopped") {
 		t.Errorf("control after the end: %v", err)
 	}

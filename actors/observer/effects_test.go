@@ -244,7 +244,7 @@ func TestWaitForBatch(t *testing.T) {
 	set(t, n, "gate", raw)
 	<-began
 	var oldest percolator.Timestamp
-	if err := n.DB.Transact(bounded(t, 20*time.Second),
+	if err := n.DB.Transact(bounded(t, time.Minute),
 		func(_ context.Context, tx *percolator.Tx) error {
 			tx.Set("m", raw, []byte("x"))
 			return nil
@@ -253,11 +253,11 @@ func TestWaitForBatch(t *testing.T) {
 	}
 	set(t, n, "a", raw) // the first of the batch
 	set(t, n, "z", raw) // and the last
-	notifytest.Eventually(t, 20*time.Second, "all wait", func() bool {
+	notifytest.Eventually(t, time.Minute, "all wait", func() bool {
 		return n.Stats("batch").Queued == 3
 	})
 	close(opened)
-	notifytest.Eventually(t, 20*time.Second, "the effect alone is left", func() bool {
+	notifytest.Eventually(t, time.Minute, "the effect alone is left", func() bool {
 		return n.Stats("after").Running == 1 && cluster.Dirty() == 1
 	})
 	var asked atomic.Int64

@@ -45,7 +45,7 @@ func one(t *testing.T, fn percolator.ObserverFunc,
 
 func set(t *testing.T, n *notifytest.Node, row string, col percolator.Column) {
 	t.Helper()
-	err := n.DB.Transact(bounded(t, 20*time.Second),
+	err := n.DB.Transact(bounded(t, time.Minute),
 		func(_ context.Context, tx *percolator.Tx) error {
 			tx.Set(row, col, []byte("x"))
 			return nil
@@ -78,22 +78,22 @@ func TestFailingObserverParks(t *testing.T) {
 	}, percolator.MaxAttempts(3))
 	set(t, n, "row", raw)
 	cell := n.Cell(table, "row", raw.Name)
-	notifytest.Eventually(t, 10*time.Second, "parked",
+	notifytest.Eventually(t, time.Minute, "parked",
 		parkedWith(cluster, cell, "the page is broken", 3))
 	for i := range 3 {
 		if _, ok := attempts.Load(i); !ok {
 			t.Errorf("no run had attempt %d", i)
 		}
 	}
-	notifytest.Eventually(t, 10*time.Second, "counted", func() bool {
+	notifytest.Eventually(t, time.Minute, "counted", func() bool {
 		s := n.Stats("reader")
 		return s.Failures == 3 && s.Parked == 1 && s.Commits == 0 && s.Runs == 3
 	})
-	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
+	if err := n.DB.WaitIdle(bounded(t, time.Minute)); err != nil {
 		t.Errorf("a parked notification is not waited for: %v", err)
 	}
 	before := n.Scanners.Stats().Parked.Load()
-	notifytest.Eventually(t, 10*time.Second, "a scanner sees it and leaves it alone", func() bool {
+	notifytest.Eventually(t, time.Minute, "a scanner sees it and leaves it alone", func() bool {
 		return n.Scanners.Stats().Parked.Load() > before
 	})
 	if s := n.Stats("reader"); s.Runs != 3 {
@@ -101,7 +101,7 @@ func TestFailingObserverParks(t *testing.T) {
 	}
 	healed.Store(true)
 	set(t, n, "row", raw)
-	notifytest.Eventually(t, 10*time.Second, "the newer write runs", func() bool {
+	notifytest.Eventually(t, time.Minute, "the newer write runs", func() bool {
 		return n.Stats("reader").Commits == 1 && cluster.Dirty() == 0
 	})
 }
@@ -136,17 +136,17 @@ func TestEveryWayToFail(t *testing.T) {
 				return c.fn(ctx)
 			}, percolator.MaxAttempts(2), percolator.Deadline(30*time.Millisecond))
 			set(t, n, "bad", raw)
-			notifytest.Eventually(t, 10*time.Second, "parked",
+			notifytest.Eventually(t, time.Minute, "parked",
 				parkedWith(cluster, n.Cell(table, "bad", raw.Name), c.text, 2))
 			found, _ := cluster.Notification(n.Cell(table, "bad", raw.Name))
 			if strings.Contains(found.Error, "(*run)") || strings.Contains(found.Error, "runtime/") {
 				t.Errorf("the error has frames of the framework:\n%s", found.Error)
 			}
 			set(t, n, "good", raw)
-			notifytest.Eventually(t, 10*time.Second, "others run", func() bool {
+			notifytest.Eventually(t, time.Minute, "others run", func() bool {
 				return n.Stats("reader").Commits == 1
 			})
-			notifytest.Eventually(t, 10*time.Second, "slots are given back", func() bool {
+			notifytest.Eventually(t, time.Minute, "slots are given back", func() bool {
 				s := n.Stats("reader")
 				return s.Running == 0 && s.Stuck == 0
 			})
@@ -179,7 +179,7 @@ func TestBlockedForEver(t *testing.T) {
 	})
 	set(t, n, "stuck-1", raw)
 	set(t, n, "stuck-2", raw)
-	notifytest.Eventually(t, 10*time.Second, "both reported", func() bool {
+	notifytest.Eventually(t, time.Minute, "both reported", func() bool {
 		s := n.Stats("reader")
 		one, _ := cluster.Notification(n.Cell(table, "stuck-1", raw.Name))
 		return s.Stuck == 2 && s.Failures == 2 && one.Attempts == 1 &&
@@ -189,7 +189,7 @@ func TestBlockedForEver(t *testing.T) {
 		set(t, n, row, raw)
 	}
 	// A run commits a moment before it ends.
-	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool {
+	notifytest.Eventually(t, time.Minute, "others go on", func() bool {
 		s := n.Stats("reader")
 		return s.Commits == 3 && s.Running == 2
 	})
@@ -197,7 +197,7 @@ func TestBlockedForEver(t *testing.T) {
 		t.Errorf("a stuck cell runs again beside itself: %+v", s)
 	}
 	close(release)
-	notifytest.Eventually(t, 10*time.Second, "they return, and run again at last", func() bool {
+	notifytest.Eventually(t, time.Minute, "they return, and run again at last", func() bool {
 		s := n.Stats("reader")
 		return s.Commits == 5 && s.Stuck == 0 && cluster.Dirty() == 0
 	})
@@ -221,18 +221,18 @@ func TestStuckBeyondTheBound(t *testing.T) {
 	for _, row := range []string{"a", "b", "c", "d", "e"} {
 		set(t, n, row, raw)
 	}
-	notifytest.Eventually(t, 10*time.Second, "one slot and two more", func() bool {
+	notifytest.Eventually(t, time.Minute, "one slot and two more", func() bool {
 		return n.Stats("reader").Stuck == 3
 	})
 	scans := n.Scanners.Stats().Turns.Load()
-	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool {
+	notifytest.Eventually(t, time.Minute, "scanners turn", func() bool {
 		return n.Scanners.Stats().Turns.Load() > scans+2
 	})
 	if s := n.Stats("reader"); s.Running != 3 {
 		t.Errorf("%d run concurrently, want 3", s.Running)
 	}
 	close(release)
-	notifytest.Eventually(t, 10*time.Second, "all run in the end", func() bool {
+	notifytest.Eventually(t, time.Minute, "all run in the end", func() bool {
 		return n.Stats("reader").Commits == 5
 	})
 }
@@ -260,9 +260,10 @@ func TestConflictsAreNotAttempts(t *testing.T) {
 		return nil
 	}, percolator.MaxAttempts(2))
 	set(t, n, "row", raw)
-	notifytest.Eventually(t, 20*time.Second, "committed", func() bool {
+	notifytest.Eventually(t, time.Minute, "committed", func() bool {
 		return cluster.Dirty() == 0
 	})
+	n.WaitIdle(t)
 	if s := n.Stats("reader"); s.Conflicts != 20 || s.Commits != 1 || s.Failures != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -280,12 +281,12 @@ func TestStop(t *testing.T) {
 	set(t, n, "a", raw)
 	set(t, n, "b", raw)
 	<-inside
-	notifytest.Eventually(t, 10*time.Second, "the other is queued", func() bool {
+	notifytest.Eventually(t, time.Minute, "the other is queued", func() bool {
 		return n.Stats("reader").Queued == 1
 	})
 	stopped := make(chan error, 1)
-	go func() { stopped <- n.Dispatcher.Stop(bounded(t, 20*time.Second)) }()
-	notifytest.Eventually(t, 10*time.Second, "what is queued is let go", func() bool {
+	go func() { stopped <- n.Dispatcher.Stop(bounded(t, time.Minute)) }()
+	notifytest.Eventually(t, time.Minute, "what is queued is let go", func() bool {
 		return n.Stats("reader").Queued == 0
 	})
 	select {

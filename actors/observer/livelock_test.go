@@ -71,7 +71,7 @@ func TestForeignConflictsAreFailures(t *testing.T) {
 				return fmt.Errorf("nested: %w", err)
 			}, percolator.MaxAttempts(3))
 			set(t, n, "row", raw)
-			notifytest.Eventually(t, 20*time.Second, "parked",
+			notifytest.Eventually(t, time.Minute, "parked",
 				parkedWith(cluster, n.Cell(table, "row", raw.Name), "nested", 3))
 		})
 	}
@@ -111,7 +111,7 @@ func TestEndlessConflictsPark(t *testing.T) {
 			n, cluster, log := logged(t, waiting, percolator.MaxAttempts(2))
 			set(t, n, "row", raw)
 			notifytest.Eventually(t, 30*time.Second, "the row is told of", func() bool {
-				rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
+				rows, err := n.Dispatcher.Rows(bounded(t, time.Minute))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -129,7 +129,7 @@ func TestEndlessConflictsPark(t *testing.T) {
 				!log.has("run failed", "row=row", "level=WARN") {
 				t.Error("no log line names the row")
 			}
-			notifytest.Eventually(t, 10*time.Second, "nothing is told of a parked row",
+			notifytest.Eventually(t, time.Minute, "nothing is told of a parked row",
 				func() bool {
 					s := n.Stats("reader")
 					return s.Contended == 0 && s.Unserved == 0
@@ -171,6 +171,7 @@ func TestMaxConflicts(t *testing.T) {
 	set(t, n, "row", raw)
 	notifytest.Eventually(t, 60*time.Second, "parked", parkedWith(cluster,
 		n.Cell(table, "row", raw.Name), "5 consecutive runs had no result", 2))
+	n.WaitIdle(t)
 	if s := n.Stats("reader"); s.Runs != 10 || s.Conflicts != 8 {
 		t.Errorf("%d runs and %d conflicts, want 2 attempts of 5 runs, the last of each a failure",
 			s.Runs, s.Conflicts)
@@ -194,11 +195,11 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	notifytest.Eventually(t, 60*time.Second, "warned", func() bool {
 		return log.has("sets itself off", "row=loop", "observer=reader")
 	})
-	rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
+	rows, err := n.Dispatcher.Rows(bounded(t, time.Minute))
 	if err != nil || len(rows[0]) != 1 || rows[0][0].Row != "loop" || rows[0][0].Cycle != "reader → reader" {
 		t.Errorf("rows %v, %v", rows, err)
 	}
-	notifytest.Eventually(t, 20*time.Second, "it ends when the function stops", func() bool {
+	notifytest.Eventually(t, time.Minute, "it ends when the function stops", func() bool {
 		return cluster.Dirty() == 0
 	})
 }
@@ -213,7 +214,7 @@ func TestLongRunsAreListed(t *testing.T) {
 	defer close(release)
 	set(t, n, "stuck", raw)
 	notifytest.Eventually(t, 30*time.Second, "listed", func() bool {
-		rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
+		rows, err := n.Dispatcher.Rows(bounded(t, time.Minute))
 		return err == nil && len(rows[0]) == 1 && rows[0][0].Row == "stuck" &&
 			rows[0][0].Running >= time.Second && rows[0][0].Overdue
 	})

@@ -60,7 +60,7 @@ func cycles(ctx context.Context, t *testing.T, n *notifytest.Node) (found []stri
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick, end := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	tick, end := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
 	for !ok() {
 		select {

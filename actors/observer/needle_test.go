@@ -43,7 +43,7 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 	for _, i := range []int{rows / 3, rows - 1, 0} {
 		before, began := n.Stats("reader").Commits, time.Now()
 		set(t, n, name(i), raw)
-		notifytest.Eventually(t, 20*time.Second, "the dirty row is found", func() bool {
+		notifytest.Eventually(t, time.Minute, "the dirty row is found", func() bool {
 			return n.Stats("reader").Commits == before+1
 		})
 		t.Logf("found after %v", time.Since(began).Round(time.Millisecond))

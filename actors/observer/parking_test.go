@@ -36,7 +36,7 @@ func TestOnParked(t *testing.T) {
 		}))
 	set(t, n, "row", raw)
 	cell := n.Cell(table, "row", raw.Name)
-	notifytest.Eventually(t, 10*time.Second, "parked", func() bool {
+	notifytest.Eventually(t, time.Minute, "parked", func() bool {
 		e, there := cluster.Notification(cell)
 		return there && e.ParkedTS != 0
 	})
@@ -44,7 +44,7 @@ func TestOnParked(t *testing.T) {
 		t.Fatalf("PARKED-UNHEARD: after %d calls, of which two have failed, and %d runs", calls.Load(),
 			runs.Load())
 	}
-	ctx := bounded(t, 10*time.Second)
+	ctx := bounded(t, time.Minute)
 	s, err := n.DB.Snapshot(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestOnParked(t *testing.T) {
 		t.Errorf("the dead-letter row is %q, %v", v, err)
 	}
 	// The end of a run is counted after its parking is recorded.
-	notifytest.Eventually(t, 10*time.Second, "1 parked after 4 failures", func() bool {
+	notifytest.Eventually(t, time.Minute, "1 parked after 4 failures", func() bool {
 		s := n.Stats("reader")
 		return s.Parked == 1 && s.Failures == 4
 	})
@@ -68,7 +68,7 @@ func TestOnParkedFailureIsRecorded(t *testing.T) {
 		func(context.Context, percolator.Parked) error { return errors.New("the pager is down") }))
 	set(t, n, "row", raw)
 	cell := n.Cell(table, "row", raw.Name)
-	notifytest.Eventually(t, 10*time.Second, "failed again and again", func() bool {
+	notifytest.Eventually(t, time.Minute, "failed again and again", func() bool {
 		e, there := cluster.Notification(cell)
 		return there && e.ParkedTS == 0 && e.Attempts > 3 &&
 			strings.Contains(e.Error, "the page is broken") && strings.Contains(e.Error, "the pager is down")

@@ -47,16 +47,14 @@ func TestReplayCrashBeforeClear(t *testing.T) {
 		},
 	})
 	set(t, n, "row", raw)
-	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	n.WaitIdle(t)
 	cell := n.Cell(table, "row", raw.Name)
 	down.Store(true)
-	if err := n.Client.Replay(bounded(t, 10*time.Second), 0, []mvcc.Cell{cell}); err != nil {
+	if err := n.Client.Replay(bounded(t, time.Minute), 0, []mvcc.Cell{cell}); err != nil {
 		t.Fatal(err)
 	}
 	// Its run has committed; it was found and judged again since, and still not cleared.
-	notifytest.Eventually(t, 20*time.Second, "run once, found again", func() bool {
+	notifytest.Eventually(t, time.Minute, "run once, found again", func() bool {
 		s := n.Stats("reader")
 		return s.Commits == 2 && s.Skipped > 1
 	})
@@ -64,9 +62,7 @@ func TestReplayCrashBeforeClear(t *testing.T) {
 		t.Errorf("%v %v, %d clears lost", e, there, lost.Load())
 	}
 	down.Store(false)
-	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	n.WaitIdle(t)
 	if s := n.Stats("reader"); s.Commits != 2 || s.Runs != 2 {
 		t.Errorf("a replay ran %d times", s.Commits-1)
 	}
@@ -80,9 +76,7 @@ func TestReplayWhileCleared(t *testing.T) {
 		return nil
 	})
 	set(t, n, "row", raw)
-	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	n.WaitIdle(t)
 	cell, replay := n.Cell(table, "row", raw.Name), cluster.Timestamps(1)
 	var once sync.Once
 	n.Process.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -94,12 +88,10 @@ func TestReplayWhileCleared(t *testing.T) {
 		}}
 	})
 	cluster.Mark(cell, mvcc.Notify{TS: 1}) // left by a run that has committed
-	notifytest.Eventually(t, 10*time.Second, "all is cleared", func() bool {
+	notifytest.Eventually(t, time.Minute, "all is cleared", func() bool {
 		return cluster.Dirty() == 0
 	})
-	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	n.WaitIdle(t)
 	if s := n.Stats("reader"); s.Commits != 2 {
 		t.Errorf("REPLAY-LOST: %d runs have committed, want one for the change and one for the replay",
 			s.Commits)

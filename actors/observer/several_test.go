@@ -52,7 +52,7 @@ func TestSeveralObserversOfAColumn(t *testing.T) {
 	})
 	control := func(paused bool) {
 		t.Helper()
-		err := n.Dispatcher.Control(bounded(t, 10*time.Second),
+		err := n.Dispatcher.Control(bounded(t, time.Minute),
 			[]*pb.ObserverInfo{{Name: "paused", Paused: paused}})
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestSeveralObserversOfAColumn(t *testing.T) {
 	}
 	commits := func(name string, want uint64) {
 		t.Helper()
-		notifytest.Eventually(t, 20*time.Second, fmt.Sprintf("%s has committed %d runs", name, want),
+		notifytest.Eventually(t, time.Minute, fmt.Sprintf("%s has committed %d runs", name, want),
 			func() bool { return n.Stats(name).Commits == want })
 	}
 	release := sync.OnceFunc(func() { close(stuck) })
@@ -69,7 +69,7 @@ func TestSeveralObserversOfAColumn(t *testing.T) {
 	for i := range rows {
 		set(t, n, fmt.Sprint(i), raw)
 	}
-	notifytest.Eventually(t, 20*time.Second, "each change has been run for", func() bool {
+	notifytest.Eventually(t, time.Minute, "each change has been run for", func() bool {
 		return n.Stats("single").Commits+n.Stats("batched").Commits >= rows
 	})
 	for i := range rows {
@@ -80,7 +80,7 @@ func TestSeveralObserversOfAColumn(t *testing.T) {
 	commits("single", rows)
 	commits("batched", rows)
 	for i := range rows {
-		notifytest.Eventually(t, 20*time.Second, "parked for one observer",
+		notifytest.Eventually(t, time.Minute, "parked for one observer",
 			parkedWith(cluster, ackOf(n, fmt.Sprint(i), "faulty"), "faulty", 1))
 		for _, name := range []string{"single", "batched"} {
 			if m, there := cluster.Notification(ackOf(n, fmt.Sprint(i), name)); there {
@@ -98,13 +98,11 @@ func TestSeveralObserversOfAColumn(t *testing.T) {
 	for i := range rows {
 		cells = append(cells, ackOf(n, fmt.Sprint(i), "faulty"))
 	}
-	if err := n.Client.Replay(bounded(t, 20*time.Second), 0, cells); err != nil {
+	if err := n.Client.Replay(bounded(t, time.Minute), 0, cells); err != nil {
 		t.Fatal(err)
 	}
 	commits("faulty", rows)
-	if err := n.DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	n.WaitIdle(t)
 	after := n.Stats("single").Runs + n.Stats("batched").Runs + n.Stats("stuck").Runs
 	if after != before || cluster.Dirty() != 0 {
 		t.Errorf("REPLAYED-ANOTHER: %d runs of other observers by the replay of one; %d notifications left",
@@ -146,7 +144,7 @@ func TestSeveralWeakObservers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	notifytest.Eventually(t, 20*time.Second, "the first has run", func() bool {
+	notifytest.Eventually(t, time.Minute, "the first has run", func() bool {
 		return first.Stats("first").Commits >= 2
 	})
 	early, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
@@ -185,7 +183,7 @@ func TestEntryOfALaterObserver(t *testing.T) {
 	})
 	set(t, n, "row", raw)
 	// It runs, and then finds that it has already run.
-	notifytest.Eventually(t, 20*time.Second, "found clean", func() bool { return n.Stats("reader").Skipped > 0 })
+	notifytest.Eventually(t, time.Minute, "found clean", func() bool { return n.Stats("reader").Skipped > 0 })
 	if m, there := cluster.Notification(n.Cell(table, "row", raw.Name)); !there || m.ParkedTS != 0 {
 		t.Errorf("CLEARED-ANOTHERS: the notification of the later observer is %+v, %v", m, there)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -139,6 +140,23 @@ func (n *Node) Stats(name string) observer.Stats {
 	}
 	n.t.Fatalf("no observer %q", name)
 	return observer.Stats{}
+}
+
+// WaitIdle waits until no notification is left to run, as DB.WaitIdle does, and until Stats includes
+// all runs of this node: a commit is visible before its run ends and is counted.
+func (n *Node) WaitIdle(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := n.DB.WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, time.Minute, "no run", func() bool {
+		return !slices.ContainsFunc(n.Dispatcher.Stats(), func(s observer.Stats) bool { return s.Running > s.Stuck })
+	})
+	if _, err := n.Dispatcher.Rows(ctx); err != nil { // after the turn that ended the last run
+		t.Fatal(err)
+	}
 }
 
 func (n *Node) stop() {

@@ -31,7 +31,6 @@ func TestAnotherAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	c.answerWithin = 100 * time.Millisecond
 	send := func() (*pb.TabletResponse, error) {
 		return c.Send(first.ctx, nil, &pb.TabletRequest{
 			TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
@@ -43,6 +42,7 @@ func TestAnotherAddress(t *testing.T) {
 	first.process.Inject(func(*pb.TabletRequest) txntest.Fault {
 		return txntest.Fault{Before: func(ctx context.Context) { <-ctx.Done() }}
 	})
+	c.answerWithin = 100 * time.Millisecond
 	_, err = send()
 	if !errors.Is(err, errBroken) || errors.Is(err, txn.ErrNotSent) ||
 		errors.Is(err, context.DeadlineExceeded) {

@@ -127,6 +127,7 @@ func TestDirectSilent(t *testing.T) {
 	if _, err := n.send(); !errors.Is(err, errBroken) || errors.Is(err, txn.ErrNotSent) {
 		t.Errorf("no answer: %v", err)
 	}
+	n.client.answerWithin = time.Minute
 	for range 3 {
 		if _, err := n.send(); err != nil || n.client.leader(2) != nil {
 			t.Errorf("the silent leader was not left: %v", err)

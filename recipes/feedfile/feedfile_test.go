@@ -22,7 +22,7 @@ var column = percolator.Column{Table: "t", Name: "c"}
 // crash, while rows are written. In the end each commit is in the files once.
 func TestEachOnce(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	db := percolatortest.Start(t, nil).DB()
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
