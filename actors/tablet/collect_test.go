@@ -27,7 +27,7 @@ func (r *rig) restart(tablet uint64) *Tablet {
 		r.tb.Fatal(err)
 	}
 	cfg := Config{
-		IdleHints: &r.idleHints, Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(),
+		IdleHints: &r.idleHints, Pipeline: r.pipeline, MaxDelay: r.maxDelay, Limits: mvcc.DefaultLimits(),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	t := newTablet(r.system, r.store, r.logs, r.readers, tablet, r, cfg)

@@ -26,6 +26,9 @@ type Config struct {
 	// MaxWait limits the time for which an operation waits for another commit, for its commit
 	// timestamp or for the other voters, also if its deadline is later. Defaults to 10 s.
 	MaxWait time.Duration
+	// MaxDelay limits the delay of an entry that nobody awaits, which is proposed with the next one
+	// (mayDelay). It is longer than a client needs to send its next transaction. Defaults to 3 ms.
+	MaxDelay time.Duration
 	// Indexed is the most entries of the notify group, and of the intent group, that are kept in
 	// memory for each observed column. A column with more is only counted, and scanned on disk,
 	// until its entries have been processed. Defaults to DefaultIndexed.
@@ -78,6 +81,9 @@ func (cfg Config) withDefaults() Config {
 	cfg.Metrics = cmp.Or(cfg.Metrics, &Metrics{})
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = 10 * time.Second
+	}
+	if cfg.MaxDelay <= 0 {
+		cfg.MaxDelay = 3 * time.Millisecond
 	}
 	if cfg.Pipeline <= 0 {
 		cfg.Pipeline = DefaultPipeline

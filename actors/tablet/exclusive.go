@@ -115,8 +115,11 @@ func (b *barrier) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) 
 // reservation is left. It is called wherever the last of these may have ended.
 func (t *Tablet) tryExclusive() {
 	x := t.barrier.op
-	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 ||
-		len(t.reservations.held) > 0 {
+	if x == nil || x.proposed || !t.leading {
+		return
+	}
+	t.proposeDelayed()
+	if len(t.pipeline.inflight) > 0 || len(t.reservations.held) > 0 {
 		return
 	}
 	p := t.newProposal()

@@ -38,6 +38,8 @@ type cluster struct {
 	// message; the log from its beginning does the rest.
 	first *pb.TabletDescriptor
 
+	maxDelay time.Duration
+
 	mu   sync.Mutex
 	drop func(m *wire.RaftMessage) bool // nil: nothing is lost
 	held chan func()                    // not nil: holds the oracle's answers until the test sends them
@@ -154,7 +156,7 @@ func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {
 func (m *member) spawn(id uint64) {
 	cfg := Config{
 		Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id,
-		Ticker: m.ticker, IdleHints: &m.idleHints, Checksums: m.sums,
+		Ticker: m.ticker, IdleHints: &m.idleHints, Checksums: m.sums, MaxDelay: m.g.maxDelay,
 	}
 	if id == groupTablet {
 		cfg.SoleVoter = &m.alone

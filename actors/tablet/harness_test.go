@@ -26,6 +26,7 @@ type rig struct {
 	pipeline  int
 	indexed   int
 	maxWait   time.Duration
+	maxDelay  time.Duration
 	tb        testing.TB
 	system    *actor.ActorSystem
 	store     *store.Store
@@ -123,7 +124,7 @@ func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 func (r *rig) spawn(id uint64) {
 	cfg := Config{
 		IdleHints: &r.idleHints, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed,
-		MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler),
+		MaxWait: r.maxWait, MaxDelay: r.maxDelay, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler),
 	}
 	if id == MetaTabletID {
 		cfg.SoleVoter = &r.alone

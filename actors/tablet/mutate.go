@@ -49,7 +49,6 @@ func (t *Tablet) mutate(calls []*Call) {
 	e := t.evaluate(snap)
 	e.proposal.roomFor(len(calls))
 	e.full = t.store.WriteBlocked()
-	e.proposal.background = !slices.ContainsFunc(calls, awaited)
 	for i, call := range calls {
 		t.counters.mutations++
 		e.evaluateCall(call)
@@ -58,10 +57,14 @@ func (t *Tablet) mutate(calls []*Call) {
 			break
 		}
 	}
+	e.proposal.background = !slices.ContainsFunc(e.proposal.replies, awaited)
 	t.propose(e.proposal)
 	if len(e.stamping) > 0 {
 		t.reservations.ask(e.stamping, t.host, t.self, time.Now().Add(t.cfg.MaxWait))
 		t.waiting.arm()
+	}
+	if len(t.waiting.mutations) > 0 { // perhaps for the delayed proposal
+		t.proposeDelayed()
 	}
 	// An exclusive accepted in this batch begins immediately if nothing is in flight.
 	t.tryExclusive()
@@ -69,8 +72,8 @@ func (t *Tablet) mutate(calls []*Call) {
 
 // awaited reports whether somebody waits for the operation: it does not only apply the decision of a
 // transaction to its other cells.
-func awaited(call *Call) bool {
-	op, ok := call.Req.Op.(*pb.TabletRequest_Commit)
+func awaited(r reply) bool {
+	op, ok := r.call.Req.Op.(*pb.TabletRequest_Commit)
 	return !ok || op.Commit.GetDecides()
 }
 

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"slices"
+	"time"
 
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -17,6 +18,20 @@ type pipeline struct {
 	held     []*Call     // mutations that wait for room
 	taken    int         // number of calls in the last batch taken
 	durable  uint64      // number of the last proposal that is in this replica's log
+
+	delayed *proposal   // the last in flight, if it is to be passed to Raft with the next one
+	timer   *time.Timer // ends the delay
+}
+
+// takeDelayed ends the delay and returns the delayed proposal, if there is one.
+func (p *pipeline) takeDelayed() []*proposal {
+	if p.delayed == nil {
+		return nil
+	}
+	p.timer.Stop()
+	delayed := []*proposal{p.delayed}
+	p.delayed = nil
+	return delayed
 }
 
 // free reports whether another batch of mutations may be evaluated. A proposal that is being
@@ -114,6 +129,7 @@ func (p *pipeline) unanswered() *proposal {
 // proposals' numbers are never reused.
 func (p *pipeline) clear() (lost []*proposal, held []*Call) {
 	lost, held = p.inflight, p.held
+	p.takeDelayed()
 	p.inflight, p.held, p.matched = nil, nil, 0
 	return lost, held
 }

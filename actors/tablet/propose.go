@@ -16,7 +16,8 @@ import (
 )
 
 // Proposals: how they are built, passed to Raft, and lost with the leadership. A proposal is
-// created, filled and proposed within one turn of the tablet. From then on it is in
+// created, filled and proposed within one turn of the tablet; one that nobody awaits may be proposed
+// with the next one (mayDelay). From then on it is in
 // pipeline.inflight until its effects are visible (apply.go) or stepDown loses it. Its
 // evaluation may have read everything in flight before it, so its answers wait until its entry
 // is committed, or visible if it changes more than rows.
@@ -221,9 +222,14 @@ func (p *proposal) empty() bool {
 
 // propose passes the proposal to Raft, in the turn of its evaluation, and reports whether
 // Raft accepted it; if not, the proposal is lost. An empty one needs no entry: its answers
-// and reservations wait for the proposals in flight, whose effects they may have read.
+// and reservations wait for the proposals in flight, whose effects they may have read. One that may
+// be delayed precedes the next one, in the same message to Raft.
 func (o *proposer) propose(p *proposal) bool {
 	if p.empty() {
+		if len(p.replies)+len(p.holds) > 0 && !o.proposeDelayed() {
+			o.lose(p, o.notProposed(errNotProposed))
+			return false
+		}
 		o.attach(p)
 		return true
 	}
@@ -231,34 +237,94 @@ func (o *proposer) propose(p *proposal) bool {
 		o.lose(p, diskFull(o.cfg.NodeID, err, o.group.Single()))
 		return false
 	}
-	err := o.failed
-	if err == nil {
-		var data []byte
-		if data, err = proto.Marshal(p.command); err == nil {
-			// A change of the replicas is proposed to raft with the command as its context.
-			if next := p.command.Replicas; next != nil {
-				err = o.group.ProposeChange(next, data)
-			} else {
-				err = o.group.Propose(data)
-			}
-		}
+	if o.mayDelay(p) {
+		o.pipeline.delayed = p
+		o.pipeline.inflight = append(o.pipeline.inflight, p)
+		o.pipeline.timer = time.AfterFunc(o.cfg.MaxDelay, func() { o.waiting.self.send(&endDelay{}) })
+		return true
 	}
-	if err != nil {
-		o.lose(p, wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again",
-			o.id, err))
+	delayed := o.pipeline.takeDelayed()
+	if err := o.submit(append(delayed, p)); err != nil {
+		o.loseDelayed(delayed, err)
+		o.lose(p, o.notProposed(err))
 		return false
 	}
-	o.group.Wake()
-	p.began = time.Now()
-	for i := range p.replies {
-		span := p.replies[i].call.Span
-		span.Event("proposed")
-		span.Number("percolator.batch", uint64(len(p.replies)))
-	}
-	o.cfg.Metrics.Entries.Observe(len(p.replies))
-	o.counters.proposals++
 	o.pipeline.inflight = append(o.pipeline.inflight, p)
 	return true
+}
+
+// submit passes the proposals to Raft, all or none.
+func (o *proposer) submit(proposals []*proposal) error {
+	if o.failed != nil {
+		return o.failed
+	}
+	entries := make([][]byte, len(proposals))
+	for i, p := range proposals {
+		var err error
+		if entries[i], err = proto.Marshal(p.command); err != nil {
+			return err
+		}
+	}
+	var err error
+	// A change of the replicas is alone in the pipeline, and is proposed to raft with the command as
+	// its context.
+	if next := proposals[0].command.Replicas; next != nil {
+		err = o.group.ProposeChange(next, entries[0])
+	} else {
+		err = o.group.Propose(entries...)
+	}
+	if err != nil {
+		return err
+	}
+	o.group.Wake()
+	for _, p := range proposals {
+		p.began = time.Now()
+		for i := range p.replies {
+			span := p.replies[i].call.Span
+			span.Event("proposed")
+			span.Number("percolator.batch", uint64(len(p.replies)))
+		}
+		o.cfg.Metrics.Entries.Observe(len(p.replies))
+		o.counters.proposals++
+	}
+	return nil
+}
+
+func (o *proposer) notProposed(err error) *pb.TabletResponse {
+	return wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again", o.id, err)
+}
+
+// endDelay makes the tablet propose its delayed proposal.
+type endDelay struct{}
+
+// mayDelay reports whether the proposal may wait for the next one, so that each replica syncs both at
+// once: synced by itself, it would delay the locks of the client's next transaction. No caller waits for
+// it, no observer and no subscriber, and nothing else is on its way to the logs. Whatever waits for it
+// later ends the delay.
+func (o *proposer) mayDelay(p *proposal) bool {
+	return p.background && len(p.notes) == 0 && o.pipeline.next() == nil && !o.memory.Recording()
+}
+
+// proposeDelayed passes the delayed proposal to Raft, if there is one. It returns false if Raft refused
+// it: what was evaluated over it must not outlive it.
+func (o *proposer) proposeDelayed() bool {
+	delayed := o.pipeline.takeDelayed()
+	if len(delayed) == 0 {
+		return true
+	}
+	err := o.submit(delayed)
+	if err != nil {
+		o.loseDelayed(delayed, err)
+	}
+	return err == nil
+}
+
+// loseDelayed loses the delayed proposal, if any, the last one in flight.
+func (o *proposer) loseDelayed(delayed []*proposal, err error) {
+	for _, p := range delayed {
+		o.pipeline.inflight = o.pipeline.inflight[:len(o.pipeline.inflight)-1]
+		o.lose(p, o.notProposed(err))
+	}
 }
 
 // attach completes an empty proposal together with those in flight: its answers are

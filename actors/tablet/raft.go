@@ -79,6 +79,14 @@ func (t *Tablet) onTick() {
 	t.ready()
 }
 
+// onNodeDown reports a node that is believed dead to the group.
+func (t *Tablet) onNodeDown(node uint64) {
+	if t.failed == nil {
+		t.group.NodeDown(node)
+		t.ready()
+	}
+}
+
 // busy reports whether this leader has work under way that its group cannot see, so that
 // the group must not quiesce. It is true while the replica does not serve as the leader.
 func (t *Tablet) busy() bool {

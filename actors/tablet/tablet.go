@@ -192,11 +192,11 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onSweep()
 	case *resume:
 		t.retryWaiting()
+	case *endDelay:
+		t.proposeDelayed()
+		t.retryWaiting()
 	case *nodeDown:
-		if t.failed == nil {
-			t.group.NodeDown(m.node)
-			t.ready()
-		}
+		t.onNodeDown(m.node)
 	case *nodeUp:
 		t.group.NodeUp(m.node)
 	case *actor.Started:

@@ -306,8 +306,15 @@ func (g *Group) respond(responses []*raftpb.Message) error {
 	return nil
 }
 
-// Propose hands an entry to raft. An error means that raft did not take it.
-func (g *Group) Propose(data []byte) error { return g.raft.Propose(data) }
+// Propose hands entries to raft, which sends them in one message to each follower. An error means that
+// raft took none.
+func (g *Group) Propose(data ...[]byte) error {
+	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: &g.cfg.Replica}
+	for _, d := range data {
+		m.Entries = append(m.Entries, &raftpb.Entry{Data: d})
+	}
+	return g.raft.Step(m)
+}
 
 // ReadIndex asks for the index that a read must see. The answer comes as a Read with the
 // id, which must not have been used before; if leadership is lost it never comes. leased reports that
