@@ -63,7 +63,8 @@ type Timing struct {
 	// 1 s.
 	Update time.Duration
 	// Rejoin is the mean interval between two attempts to join known nodes that are not members;
-	// default 5 s. A node without other members uses a tenth of it.
+	// default 5 s. A node without other members, or that has lost one in the last minute, uses a
+	// tenth of it.
 	Rejoin time.Duration
 	// Keys is the interval between two reloads of the keys; default 5 s.
 	Keys time.Duration

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,32 @@ func TestDeathIsKnown(t *testing.T) {
 		t.Error("the incarnation that died, and only that, is dead")
 	}
 	eventually(t, "the event", w.has(2, 1, false))
+}
+
+// TestLostMemberIsSought: a node that has lost a member tries to join known nodes at a tenth of the interval,
+// although it has other members: the sides of a partition reunite soon.
+func TestLostMemberIsSought(t *testing.T) {
+	var tries atomic.Int64
+	a, _ := start(t, 1, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
+		c.Timing.Rejoin = 4 * time.Second
+		c.Known = func() []string {
+			tries.Add(1)
+			return nil
+		}
+	})
+	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), knows(a.Addr()))
+	start(t, 3, 1, listen(t, "127.0.0.1:0"), knows(a.Addr()))
+	eventually(t, "three members", sees(a, 1, 2, 3))
+	if err := b.stop(false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "two members", sees(a, 1, 3))
+	began, before := time.Now(), tries.Load()
+	eventually(t, "five attempts", func() bool { return tries.Load() >= before+5 })
+	// At the usual interval four pauses take at least 8 s, at a tenth of it at most 2.4 s.
+	if took := time.Since(began); took >= 8*time.Second {
+		t.Errorf("five attempts take %v", took)
+	}
 }
 
 func TestLeavingIsDeath(t *testing.T) {

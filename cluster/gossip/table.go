@@ -32,6 +32,7 @@ type table struct {
 
 	events   []cluster.MemberEvent // not yet delivered to the watchers
 	wake     chan struct{}         // one token while events are queued
+	lost     chan struct{}         // one token after a member's death, for rejoin
 	watchers map[int]func(cluster.MemberEvent)
 	nextID   int
 }
@@ -42,6 +43,7 @@ func newTable(self cluster.Member) *table {
 		newest:   map[uint64]uint64{self.NodeID: self.Incarnation},
 		dead:     map[mvcc.Worker]bool{},
 		wake:     make(chan struct{}, 1),
+		lost:     make(chan struct{}, 1),
 		watchers: map[int]func(cluster.MemberEvent){},
 	}
 }
@@ -99,6 +101,10 @@ func (t *table) down(m cluster.Member) {
 func (t *table) markDead(m cluster.Member) {
 	t.addDead(workerOf(m))
 	t.queue(cluster.MemberEvent{Member: m})
+	select {
+	case t.lost <- struct{}{}:
+	default:
+	}
 }
 
 // addDead adds an incarnation to the dead and removes the oldest beyond maxDead. The caller

@@ -3,6 +3,7 @@ package gossip
 import (
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -49,9 +50,14 @@ func (g *Gossip) refresh() {
 // the round by seconds.
 const maxAttempts = 8
 
+// reuniteFor is the time after the loss of a member during which rejoin tries more often: most
+// partitions end within it, and until the nodes are members again they send each other nothing.
+const reuniteFor = time.Minute
+
 // rejoin joins known nodes that are not members, as long as gossip runs. It reunites the two
 // sides of a partitioned cluster.
 func (g *Gossip) rejoin() {
+	var lost time.Time // when a member was last lost
 	for {
 		for _, addr := range g.missing() {
 			if g.life.Err() != nil {
@@ -63,12 +69,15 @@ func (g *Gossip) rejoin() {
 			}
 		}
 		wait := g.cfg.Timing.Rejoin
-		if len(g.table.members()) < 2 {
-			// A node without other members tries more often.
+		if len(g.table.members()) < 2 || time.Since(lost) < reuniteFor {
 			wait /= 10
 		}
-		if txn.Sleep(g.life, wait/2+rand.N(wait)) != nil {
+		select {
+		case <-g.life.Done():
 			return
+		case <-g.table.lost:
+			lost = time.Now()
+		case <-time.After(wait/2 + rand.N(wait)):
 		}
 	}
 }
