@@ -7,7 +7,8 @@
 // put writes a key without reading it, get reads one (etcd: linearizable), rmw reads a key and
 // writes it if it has not changed since, and "two tablets" writes a key in each of two tablets with
 // different leaders (etcd: two keys). "fail-over" kills the leader of the keys, in a cluster of its
-// own, while 8 callers put: its longest latency is the gap.
+// own, while 8 callers put: its longest latency is the gap. "fail-over of reads" does the same while
+// they get.
 package cluster
 
 import (
@@ -30,9 +31,12 @@ const (
 	nodes = 3
 	// keys is the number of keys of each caller.
 	keys = 1000
-	// failOver is the workload that kills a leader, and its number of callers.
-	failOver, failOverCallers = "fail-over", 8
+	// failOverCallers is the number of callers whose leader is killed.
+	failOverCallers = 8
 )
+
+// killing maps the workloads that kill a leader to the operations of their callers.
+var killing = map[string]string{failOver: put, failOverGet: get}
 
 var payload = make([]byte, 100)
 
@@ -94,7 +98,7 @@ func Run(ctx context.Context, r *harness.Run) (err error) {
 	results := figures{}
 	for range r.Rounds {
 		for _, w := range all {
-			if r.Smoke && (w.operation == failOver || w.operation == two) || !r.Smoke && w.operation == two && w.callers > 1 {
+			if r.Smoke && (killing[w.operation] != "" || w.operation == two) || !r.Smoke && w.operation == two && w.callers > 1 {
 				continue
 			}
 			for v, name := range names {
@@ -201,7 +205,10 @@ func workloads(callers, encrypted string, syncDelay time.Duration) (out []worklo
 			}
 		}
 	}
-	return append(out, workload{failOver, failOverCallers, conditions{syncDelay: syncDelay}}), nil
+	for _, name := range []string{failOver, failOverGet} {
+		out = append(out, workload{name, failOverCallers, conditions{syncDelay: syncDelay}})
+	}
+	return out, nil
 }
 
 // fleet are the clusters that run, by variant and conditions.
@@ -220,11 +227,11 @@ type running struct {
 // measure measures the workload, on the cluster of its kind or, for fail-over, on a new one.
 func (all fleet) measure(ctx context.Context, with variant, v int, w workload,
 	d time.Duration) (f turns.Figure, err error) {
-	if w.operation == failOver {
+	if operation := killing[w.operation]; operation != "" {
 		err = with(ctx, w.conditions, func(ctx context.Context, s subject) (err error) {
 			killed := make(chan error, 1)
 			timer := time.AfterFunc(turns.Warmup+time.Second, func() { killed <- s.kill(ctx) })
-			f, err = repeat(ctx, s.operations[put], w.callers, max(d, 5*time.Second))
+			f, err = repeat(ctx, s.operations[operation], w.callers, max(d, 5*time.Second))
 			if timer.Stop() {
 				return errors.Join(err, errors.New("the load ended before the leader was killed"))
 			}

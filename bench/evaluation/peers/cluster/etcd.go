@@ -77,11 +77,14 @@ func withEtcd(ctx context.Context, under conditions, do func(context.Context, su
 	}
 	return do(ctx, subject{
 		operations: map[string]operation{
-			put: func(ctx context.Context, key string) error { return etcdPut(ctx, client, key) },
-			get: func(ctx context.Context, key string) error {
+			put: untilDone(func(ctx context.Context, key string) error {
+				_, err := client.Put(ctx, key, string(payload))
+				return err
+			}),
+			get: untilDone(func(ctx context.Context, key string) error {
 				_, err := client.Get(ctx, key)
 				return err
-			},
+			}),
 			rmw: func(ctx context.Context, key string) error { return ifUnchanged(ctx, client, key) },
 			two: func(ctx context.Context, key string) error {
 				_, err := client.Txn(ctx).Then(clientv3.OpPut(key, string(payload)),
@@ -93,14 +96,16 @@ func withEtcd(ctx context.Context, under conditions, do func(context.Context, su
 	})
 }
 
-// etcdPut repeats a put until it succeeds: its client gives up while there is no leader.
-func etcdPut(ctx context.Context, client *clientv3.Client, key string) error {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, time.Second)
-		_, err := client.Put(attempt, key, string(payload))
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			return err
+// untilDone repeats an operation until it succeeds: etcd's client gives up while there is no leader.
+func untilDone(do operation) operation {
+	return func(ctx context.Context, key string) error {
+		for {
+			attempt, cancel := context.WithTimeout(ctx, time.Second)
+			err := do(attempt, key)
+			cancel()
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
 		}
 	}
 }
