@@ -84,6 +84,8 @@ var ofTablets = []property{
 		assertion: "ASYNC-UNSETTLED: .*"},
 	{tag: "async_old_lead", pkg: "actors/tablet", test: "^TestAsyncPrewriteOfAnOldLeader$",
 		assertion: "ASYNC-OLD-LEAD: .*"},
+	{tag: "delayed_after", pkg: "actors/tablet", test: "^TestDelayedCommitIsFirst$",
+		assertion: "DELAYED-AFTER: .*"},
 	{tag: "spare_shared", pkg: "actors/tablet", test: "^TestSpareTimestamps$",
 		assertion: "SPARE-SHARED: .*"},
 	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestSoleVoterTakesBack$",
