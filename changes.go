@@ -81,7 +81,7 @@ func (c *Change) UnmarshalJSON(data []byte) error {
 // for an open snapshot. The last element is an error: ctx's; ErrSnapshotTooOld if the loop is so
 // slow, or from so old, that changes are no longer in the history; ErrNoTable if a table was
 // dropped; ErrUnavailable if a tablet cannot be reached for 20 s; ErrInvalid if from is in the
-// future, there is no range, or a range has Reverse, Limit or KeysOnly. Cells that a restore has
+// future, no range can have rows, or one has Reverse, Limit or KeysOnly. Cells that a restore has
 // written are yielded as Initial only, not as changes.
 func (db *DB) Changes(ctx context.Context, from Timestamp, rows ...RowRange) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {

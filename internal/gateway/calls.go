@@ -133,7 +133,8 @@ type call struct {
 // callerIn returns the caller of the call.
 func callerIn(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*call).caller }
 
-// body is the body of a request. It counts what is read against the memory of all bodies, until end.
+// body is the body of a request, of at most maxMessage bytes. It counts what is read against the memory of all bodies,
+// until end.
 type body struct {
 	io.ReadCloser
 	s         *service
@@ -151,6 +152,10 @@ func (b *body) Read(p []byte) (int, error) {
 		b.timed = b.deadlines.SetReadDeadline(time.Now().Add(b.s.cfg.timing.read)) == nil
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), bodyChunk)])
+	if b.held+int64(n) > maxMessage {
+		_, _ = io.Copy(io.Discard, b.ReadCloser) // otherwise many clients see a broken connection instead of the answer
+		return 0, failure(txn.Errorf("%w: a request of more than %d MiB", percolator.ErrTooLarge, maxMessage>>20))
+	}
 	if n > 0 && !b.s.bodies.TryAcquire(int64(n)) {
 		return 0, failure(txn.Errorf("%w: this node's gateway already holds %d MiB of requests", percolator.ErrOverloaded,
 			bodyMemory>>20))

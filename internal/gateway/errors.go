@@ -18,6 +18,7 @@ var (
 	errSessionEnded     = txn.NewError("the session has ended, or its node has restarted")
 	errSessionElsewhere = txn.NewError("the session belongs to another node")
 	errSessionBusy      = txn.NewError("another call of the session is running")
+	errPositionLost     = txn.NewError("the changes after the position are no longer kept")
 	errKeyReused        = txn.NewError("the idempotency key was used for another request")
 	errUnauthenticated  = txn.NewError("not authenticated")
 )
@@ -46,6 +47,8 @@ var failures = []struct {
 		"use a client certificate that the cluster's authority has signed, or a token, that is not revoked"},
 	{percolator.ErrConflict, connect.CodeAborted, gw.Failure_REASON_CONFLICT, "run the transaction again"},
 	{percolator.ErrLocked, connect.CodeAborted, gw.Failure_REASON_LOCKED, "run the transaction again later"},
+	{errPositionLost, connect.CodeOutOfRange, gw.Failure_REASON_POSITION_LOST,
+		"drop the subscriber, if there is one, and watch with initial"},
 	{percolator.ErrSnapshotTooOld, connect.CodeOutOfRange, gw.Failure_REASON_SNAPSHOT_TOO_OLD,
 		"read at a newer timestamp, or hold a snapshot by Begin with readOnly"},
 	{percolator.ErrNoTable, connect.CodeNotFound, gw.Failure_REASON_NO_TABLE, "create the table"},

@@ -93,7 +93,8 @@ func TestSlowClients(t *testing.T) {
 // TestLargeRequests: what exceeds the bounds of a message, of headers or of memory is refused.
 func TestLargeRequests(t *testing.T) {
 	s := serve(t, nil)
-	if code, answer := s.post("Gateway/Transact", `{"name":"`+strings.Repeat("x", maxMessage)+`"}`); code != 429 {
+	if code, answer := s.post("Gateway/Transact", `{"name":"`+strings.Repeat("x", maxMessage)+`"}`); code != 400 ||
+		!strings.Contains(answer, "REASON_TOO_LARGE") || strings.Contains(answer, "maybeCommitted") {
 		t.Errorf("a large message: %d %.200s", code, answer)
 	}
 	if code, answer := s.post("Gateway/Transact", "{}", "X-Large", strings.Repeat("x", 4*maxHeaders)); code != 431 {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -51,7 +52,9 @@ func (s *service) DropSubscriber(ctx context.Context,
 }
 
 // watch passes the feed of the request to send until ctx ends, or the feed or send fails. What has
-// arrived while a message was sent is the next message.
+// arrived while a message was sent is the next message. The first one has a resolved timestamp,
+// unless the feed begins with the initial state: otherwise a caller that began with the present, and
+// begins again while a lock holds resolved timestamps back, would miss changes.
 func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw.WatchResponse) error) error {
 	s.counters.watches.Add(1)
 	defer s.counters.watches.Add(-1)
@@ -88,11 +91,19 @@ func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw
 	}()
 	enc := encoder{req.Encoding == gw.Encoding_ENCODING_BYTES}
 	for c := range changes {
-		if err := send(gather(enc, c, changes)); err != nil {
+		m := gather(enc, c, changes)
+		if m.ResolvedTimestamp == 0 {
+			m.ResolvedTimestamp = uint64(from) // the caller may not know yet where the feed has begun
+		}
+		from = 0
+		if err := send(m); err != nil {
 			return err
 		}
 	}
-	return <-ended
+	if err = <-ended; errors.Is(err, percolator.ErrSnapshotTooOld) {
+		err = txn.Errorf("%w: %w", errPositionLost, err)
+	}
+	return err
 }
 
 // gather returns a message with the first element and those that have arrived behind it.

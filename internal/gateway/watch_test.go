@@ -6,11 +6,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	gw "github.com/percolator-go/percolator/api/gateway/v1"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
 func rangeT() []*gw.RowRange { return []*gw.RowRange{{Table: "t"}} }
@@ -75,6 +79,73 @@ func TestWatch(t *testing.T) {
 		if got := reason(err); got != gw.Failure_REASON_INVALID && got != gw.Failure_REASON_NO_TABLE {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestWatchBegin: the first message of a stream that begins with the present says where it has begun, also
+// while the lock of a transaction holds resolved timestamps back: who begins again there misses nothing.
+func TestWatchBegin(t *testing.T) {
+	s := serve(t, nil)
+	s.set("z", "1")
+	tables, err := s.process.Tables(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := s.cluster.Timestamps(1)
+	cell := &pb.Cell{Table: tables[0].Id, Row: []byte("z"), Column: []byte("c")}
+	tablets := s.cluster.Tablets()
+	resp, err := s.process.Send(t.Context(), nil, &pb.TabletRequest{
+		TabletId: tablets[len(tablets)-1].TabletId, Epoch: tablets[len(tablets)-1].Epoch,
+		Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+			StartTs: uint64(start), Primary: cell, Expiry: uint64(mvcc.TimestampAt(start.Millis() + 60_000)),
+			Writes: []*pb.CellWrite{{Kind: pb.Kind_KIND_PUT, Cell: cell}},
+		}},
+	})
+	if err != nil || resp.GetMutation().GetStatus() != pb.Status_STATUS_OK {
+		t.Fatal(resp, err)
+	}
+	begun, once := make(chan struct{}), sync.Once{}
+	s.process.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetChanges() != nil {
+			once.Do(func() { close(begun) })
+		}
+		return txntest.Fault{}
+	})
+	written := make(chan uint64, 1)
+	go func() {
+		<-begun
+		written <- s.set("a", "1").GetCommitTimestamp()
+	}()
+	feed := gw.NewChangesClient(s.http, s.url, connect.WithProtoJSON())
+	stream, err := feed.Watch(t.Context(), connect.NewRequest(&gw.WatchRequest{Ranges: rangeT()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	m, at := stream.Msg(), <-written
+	if len(m.Changes) != 1 || m.ResolvedTimestamp <= uint64(start) || m.ResolvedTimestamp >= at {
+		t.Errorf("WATCH-GAP: %v, want a timestamp above %d and below %d", m, start, at)
+	}
+	_ = stream.Close() // the caller closes it
+}
+
+// TestPositionLost: a feed from a timestamp after which changes are no longer kept says how to begin again.
+func TestPositionLost(t *testing.T) {
+	s := serve(t, nil)
+	at := s.set("a", "1").CommitTimestamp
+	s.cluster.SetBound(s.cluster.Timestamps(1))
+	feed := gw.NewChangesClient(s.http, s.url, connect.WithProtoJSON())
+	stream, err := feed.Watch(t.Context(), connect.NewRequest(&gw.WatchRequest{Ranges: rangeT(), After: at}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stream.Receive() {
+		t.Errorf("it goes on: %v", stream.Msg())
+	}
+	if reason(stream.Err()) != gw.Failure_REASON_POSITION_LOST {
+		t.Error(stream.Err())
 	}
 }
 

@@ -119,6 +119,8 @@ func (f *feed) begin(ctx context.Context, spec ChangeSpec) (more bool, err error
 	if len(spec.Ranges) == 0 {
 		return false, Invalid("Changes needs at least one range of rows")
 	}
+	// A cached id may be that of a dropped table, at which the feed would end.
+	f.c.meta.names.forget()
 	for _, s := range spec.Ranges {
 		if s.Reverse || s.Limit != 0 || s.KeysOnly {
 			return false, Invalid("Changes supports neither Reverse nor Limit nor KeysOnly")
@@ -135,6 +137,9 @@ func (f *feed) begin(ctx context.Context, spec ChangeSpec) (more bool, err error
 			continue
 		}
 		f.ranges = append(f.ranges, &feedRange{table: s.Table, span: span, columns: s.Columns})
+	}
+	if len(f.ranges) == 0 { // it would never have a resolved timestamp
+		return false, Invalid("Changes needs a range that can have rows: all given ones end before they begin")
 	}
 	after := spec.After
 	if after == 0 {
@@ -455,7 +460,7 @@ func (f *feed) resolveOld(ctx context.Context, r *feedRange, resp *pb.ChangesRes
 
 // tooOld is the error of a position whose changes are no longer complete in the history.
 func tooOld(since mvcc.Timestamp) error {
-	return Errorf("%w: changes after timestamp %d (%s) are no longer complete: begin again with timestamp 0",
+	return Errorf("%w: changes after timestamp %d (%s) are no longer complete: begin again with the initial state",
 		ErrSnapshotTooOld, since, time.UnixMilli(since.Millis()).UTC().Format(time.RFC3339))
 }
 

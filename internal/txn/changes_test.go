@@ -120,6 +120,7 @@ func TestChangesRefused(t *testing.T) {
 		"nothing":    {txn.ChangeSpec{}, txn.ErrInvalid},
 		"no table":   {txn.ChangeSpec{Ranges: []txn.ScanSpec{{Table: "none"}}}, txn.ErrNoTable},
 		"in reverse": {txn.ChangeSpec{Ranges: []txn.ScanSpec{{Table: "t", Reverse: true}}}, txn.ErrInvalid},
+		"no rows":    {txn.ChangeSpec{Ranges: []txn.ScanSpec{{Table: "t", From: "b", Before: "a", HasBefore: true}}, After: ts}, txn.ErrInvalid},
 		"the future": {txn.ChangeSpec{Ranges: []txn.ScanSpec{{Table: "t"}}, After: ts << 1}, txn.ErrInvalid},
 	} {
 		for _, err := range c.Changes(w.ctx, refused.spec) {

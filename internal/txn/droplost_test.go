@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -75,5 +76,81 @@ func TestDropOfTheTableThatWasSeen(t *testing.T) {
 	}
 	if err := c.DropTable(w.ctx, "none"); !errors.Is(err, txn.ErrNoTable) {
 		t.Errorf("a table that there is not: %v", err)
+	}
+}
+
+// TestRecreatedTable: a client that knows a table's id reads and follows the table that another client has
+// created since under the same name.
+func TestRecreatedTable(t *testing.T) {
+	w := newWorld(t)
+	other, _ := w.client(txn.Config{})
+	w.set(other, "old", "a")
+	reads := map[string]func(c *txn.Client, s *txn.Snapshot) (string, error){
+		"get": func(_ *txn.Client, s *txn.Snapshot) (string, error) {
+			v, _, err := s.Get(w.ctx, key("a"))
+			return string(v), err
+		},
+		"get several": func(_ *txn.Client, s *txn.Snapshot) (string, error) {
+			v, err := s.GetMulti(w.ctx, []txn.Key{key("a")})
+			if err != nil {
+				return "", err
+			}
+			return string(v[0].Bytes), nil
+		},
+		"scan": func(_ *txn.Client, s *txn.Snapshot) (v string, err error) {
+			for c, err := range s.Scan(w.ctx, txn.ScanSpec{Table: "t"}) {
+				if err != nil {
+					return "", err
+				}
+				v += string(c.Value)
+			}
+			return v, nil
+		},
+		"changes": func(c *txn.Client, s *txn.Snapshot) (string, error) {
+			for c, err := range c.Changes(w.ctx, txn.ChangeSpec{Ranges: []txn.ScanSpec{{Table: "t"}}, After: s.Timestamp()}) {
+				if err != nil || c.Resolved != 0 {
+					return "new", err
+				}
+			}
+			return "", nil
+		},
+	}
+	clients := map[string]*txn.Client{}
+	var gone atomic.Bool
+	dropped := uint32(w.table)
+	for what := range reads {
+		c, p := w.client(txn.Config{})
+		clients[what] = c
+		p.Inject(func(req *pb.TabletRequest) (f txntest.Fault) {
+			table := req.GetScan().GetSpan().GetTable() + req.GetChanges().GetSpan().GetTable()
+			if get := req.GetGet(); get != nil {
+				table = get.Cells[0].Table
+			}
+			if gone.Load() && table == dropped {
+				f.Answer = &pb.Error{Code: pb.Error_CODE_NO_TABLE, Message: "dropped"}
+			}
+			return f
+		})
+		if got := w.get(clients[what], "a"); got != "old" {
+			t.Fatal(got)
+		}
+	}
+	if err := other.DropTable(w.ctx, "t"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.CreateTable(w.ctx, "t", nil); err != nil {
+		t.Fatal(err)
+	}
+	w.set(other, "new", "a")
+	gone.Store(true)
+	for what, read := range reads {
+		s, err := clients[what].Snapshot(w.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := read(clients[what], s); got != "new" || err != nil {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+		_ = s.Close()
 	}
 }
