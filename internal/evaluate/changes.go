@@ -42,15 +42,25 @@ func changes(v View, req *pb.TabletRequest, at mvcc.Timestamp) (*pb.TabletRespon
 		}
 		out.Status, out.More = pb.Status(result.Status), result.More
 		out.Resolved = uint64(result.Resolved)
-		for _, c := range result.Changes {
-			out.Changes = append(out.Changes, &pb.ReadCell{
-				Cell: wire.CellPB(c.Cell), Value: c.Value, CommitTs: uint64(c.CommitTS),
-				StartTs: uint64(c.StartTS), Deleted: c.Deleted,
-			})
-		}
+		out.Changes = changesPB(result.Changes)
 		for _, l := range result.Locks {
 			out.Locks = append(out.Locks, wire.LockInfoPB(l))
 		}
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Changes{Changes: out}}, nil
+}
+
+// changesPB converts the changes of a page. Their messages share two allocations.
+func changesPB(changes []mvcc.ReadCell) []*pb.ReadCell {
+	out, cells := make([]pb.ReadCell, len(changes)), make([]pb.Cell, len(changes))
+	refs := make([]*pb.ReadCell, len(changes))
+	for i := range changes {
+		c, to, cell := &changes[i], &out[i], &cells[i]
+		cell.Table, cell.Row = uint32(c.Cell.Table), wire.Bytes(c.Cell.Row)
+		cell.Class, cell.Column = uint32(c.Cell.Class), wire.Bytes(c.Cell.Column)
+		to.Cell, to.Value, to.Deleted = cell, c.Value, c.Deleted
+		to.CommitTs, to.StartTs = uint64(c.CommitTS), uint64(c.StartTS)
+		refs[i] = to
+	}
+	return refs
 }

@@ -38,7 +38,7 @@ type View interface {
 	// at or before the timestamp. It may overcount but never undercounts.
 	Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending
 	// Recorded returns the recorded changes, which contain all with a commit timestamp above since if
-	// from, which is not 0 then, is at most since; otherwise nil.
+	// from, which is not 0 then, is at most since; otherwise nil. The caller must not change them.
 	Recorded(since mvcc.Timestamp) (changes []mvcc.CellWrite, from mvcc.Timestamp)
 	// Noted returns the leader's records since the request's mark, and the next mark.
 	Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark)

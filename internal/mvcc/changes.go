@@ -34,7 +34,7 @@ type ChangesResult struct {
 // Changes returns the changes of a span by commit timestamp. recorded contains every data record
 // that has become visible with a commit timestamp above Since, in any order; others are ignored. It
 // must have been captured in one step with the locks of the View: each commit is either in it or
-// still has its lock.
+// still has its lock. It is not changed.
 //
 // Changes never waits for a lock: the oldest one determines Resolved (docs/adr/0072).
 func Changes(v View, r ChangesRequest, recorded []CellWrite) (ChangesResult, error) {
@@ -43,15 +43,20 @@ func Changes(v View, r ChangesRequest, recorded []CellWrite) (ChangesResult, err
 	}
 	out := ChangesResult{}
 	out.Resolved, out.Locks = resolved(v, &r)
-	shown := make([]CellWrite, 0, len(recorded))
-	for _, c := range recorded {
+	shown := make([]*CellWrite, 0, len(recorded))
+	for i := range recorded {
+		c := &recorded[i]
 		if c.Write.CommitTS > r.Since && c.Write.CommitTS <= out.Resolved && r.wants(c.Cell) && !r.delivered(c) {
 			shown = append(shown, c)
 		}
 	}
-	slices.SortFunc(shown, func(a, b CellWrite) int {
-		return cmp.Or(cmp.Compare(a.Write.CommitTS, b.Write.CommitTS), a.Cell.Compare(b.Cell))
+	slices.SortFunc(shown, func(a, b *CellWrite) int {
+		if a.Write.CommitTS != b.Write.CommitTS {
+			return cmp.Compare(a.Write.CommitTS, b.Write.CommitTS)
+		}
+		return a.Cell.Compare(b.Cell)
 	})
+	out.Changes = make([]ReadCell, 0, min(len(shown), r.MaxBytes/cellBytes+1))
 	bytes := 0
 	for i, c := range shown {
 		if i > 0 && bytes >= r.MaxBytes {
@@ -98,6 +103,6 @@ func (r *ChangesRequest) wants(c Cell) bool {
 }
 
 // delivered reports whether the page before ended at the change or after it.
-func (r *ChangesRequest) delivered(c CellWrite) bool {
+func (r *ChangesRequest) delivered(c *CellWrite) bool {
 	return r.After != nil && c.Write.CommitTS == r.Since+1 && c.Cell.Compare(*r.After) <= 0
 }

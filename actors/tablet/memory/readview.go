@@ -31,8 +31,7 @@ type ReadView struct {
 	notified         uint64
 	columns          map[columnKey]notifyView // the columns that the captured reads use
 	effects          map[*pb.EffectsRequest]effectsNote
-	recorded         []recorded // entries of the record of changes; recordedFrom is Record.from
-	recordedFrom     mvcc.Timestamp
+	record           Record // of changes; empty if there is none, or if no captured read uses it
 	// Bytes of long values in the current answer: allowed, and used so far.
 	room, taken int
 }
@@ -73,7 +72,7 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 		}
 	}
 	if req.GetChanges() != nil && m.record != nil {
-		to.recorded, to.recordedFrom = m.record.entries, m.record.from
+		to.record = *m.record
 	}
 	if req.GetPending() == nil {
 		return nil

@@ -3,11 +3,11 @@ package memory
 import (
 	"cmp"
 	"sort"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // The record of changes (docs/adr/0072): a leader whose tablet has subscribers keeps the newest
@@ -36,21 +36,17 @@ func (b *RecordBudget) add(n int) bool {
 }
 
 // Record is a record of changes. It ends with the leadership, or when no request has used it for
-// recordFor.
+// recordFor. A copy keeps the changes of its time.
 type Record struct {
 	budget  *RecordBudget
-	entries []recorded // in the order in which they became visible
-	bytes   int
+	changes []mvcc.CellWrite // in the order in which they became visible
+	// latest has the greatest commit timestamp up to each change. It never decreases, so the changes
+	// can be searched by it although commits become visible out of order.
+	latest []mvcc.Timestamp
+	bytes  int
 	// from: the record contains every change with a greater commit timestamp; 0: not known yet.
 	from mvcc.Timestamp
 	used time.Time // time of the last request
-}
-
-// recorded is a change, and latest the greatest commit timestamp up to it. latest never decreases,
-// so the entries can be searched by it although commits become visible out of order.
-type recorded struct {
-	change mvcc.CellWrite
-	latest mvcc.Timestamp
 }
 
 // Record returns the record of changes, and begins one if there is none. The caller passes a new
@@ -106,42 +102,43 @@ func (m *Memory) noteChanges(effects []mvcc.Mutation) (changed bool) {
 
 // add appends a change, and drops the oldest ones beyond the limits.
 func (r *Record) add(e *mvcc.Mutation) {
-	// The effect's strings are parts of whole messages, which the record must not keep.
 	c := mvcc.CellWrite{Cell: e.Cell, Write: *e.Write}
-	c.Cell.Row, c.Cell.Column = strings.Clone(c.Cell.Row), strings.Clone(c.Cell.Column)
-	c.Write.Value = append([]byte(nil), c.Write.Value...)
+	// The effect's strings are parts of whole messages, which the record must not keep.
+	row, column := len(c.Cell.Row), len(c.Cell.Row)+len(c.Cell.Column)
+	own := make([]byte, 0, column+len(c.Write.Value))
+	own = append(append(append(own, c.Cell.Row...), c.Cell.Column...), c.Write.Value...)
+	c.Cell.Row, c.Cell.Column, c.Write.Value = wire.String(own[:row]), wire.String(own[row:column]), own[column:]
 	latest := c.Write.CommitTS
-	if n := len(r.entries); n > 0 {
-		latest = max(latest, r.entries[n-1].latest)
+	if n := len(r.latest); n > 0 {
+		latest = max(latest, r.latest[n-1])
 	}
-	r.entries = append(r.entries, recorded{c, latest})
-	n := r.entries[len(r.entries)-1].size()
+	r.changes, r.latest = append(r.changes, c), append(r.latest, latest)
+	n := recordedSize(&c)
 	r.bytes += n
 	full := r.budget.add(n)
-	for r.bytes > maxRecorded || (full && len(r.entries) > 0) {
+	for r.bytes > maxRecorded || (full && len(r.changes) > 0) {
 		full = r.drop()
 	}
 }
 
 // drop removes the oldest change, and reports whether the budget is still exceeded.
 func (r *Record) drop() bool {
-	first := &r.entries[0]
-	n := first.size()
-	// From now on changes up to this timestamp may be missing, also in entries recorded later.
-	r.from = max(r.from, first.latest)
-	r.entries = r.entries[1:]
+	n := recordedSize(&r.changes[0])
+	// From now on changes up to this timestamp may be missing, also in those recorded later.
+	r.from = max(r.from, r.latest[0])
+	r.changes, r.latest = r.changes[1:], r.latest[1:]
 	r.bytes -= n
 	return r.budget.add(-n)
 }
 
-func (e *recorded) size() int {
-	return recordedOverhead + len(e.change.Cell.Row) + len(e.change.Cell.Column) + len(e.change.Write.Value)
+func recordedSize(c *mvcc.CellWrite) int {
+	return recordedOverhead + len(c.Cell.Row) + len(c.Cell.Column) + len(c.Write.Value)
 }
 
-// above returns the entries of which some may have a commit timestamp above since: all others come
+// above returns the changes of which some may have a commit timestamp above since: all others come
 // before.
-func above(entries []recorded, since mvcc.Timestamp) []recorded {
-	return entries[sort.Search(len(entries), func(i int) bool { return entries[i].latest > since }):]
+func (r *Record) above(since mvcc.Timestamp) []mvcc.CellWrite {
+	return r.changes[sort.Search(len(r.latest), func(i int) bool { return r.latest[i] > since }):]
 }
 
 // Incomplete reports whether it is not known yet from where on the record is complete.
@@ -149,18 +146,13 @@ func (r *Record) Incomplete() bool { return r.from == 0 }
 
 // Idle reports whether the record is complete above since and has no change above it.
 func (r *Record) Idle(since mvcc.Timestamp) bool {
-	return r.from != 0 && r.from <= since && len(above(r.entries, since)) == 0
+	return r.from != 0 && r.from <= since && len(r.above(since)) == 0
 }
 
 // Recorded implements evaluate.View.
 func (v *ReadView) Recorded(since mvcc.Timestamp) (changes []mvcc.CellWrite, from mvcc.Timestamp) {
-	if v.recordedFrom == 0 || v.recordedFrom > since {
-		return nil, v.recordedFrom
+	if v.record.from == 0 || v.record.from > since {
+		return nil, v.record.from
 	}
-	entries := above(v.recorded, since)
-	changes = make([]mvcc.CellWrite, len(entries))
-	for i := range entries {
-		changes[i] = entries[i].change
-	}
-	return changes, v.recordedFrom
+	return v.record.above(since), v.record.from
 }
