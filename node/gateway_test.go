@@ -204,14 +204,34 @@ func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.Transport.RoundTrip(req)
 }
 
+// events requests the events of the table t with a token, as a page does by fetch, and returns the status of the answer.
+func (g *gated) events(ctx context.Context, token string) int {
+	g.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+g.node.GatewayAddr()+"/events?table=t&initial=true", nil)
+	if err != nil {
+		g.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	transport := &http.Transport{TLSClientConfig: g.noCertificate(), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		g.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
 // TestGatewayTokens: a token has its role and the grants to its name, and ends, with its streams, once it is revoked or has
 // expired.
 func TestGatewayTokens(t *testing.T) {
 	g := newGated(t)
 	ctx := t.Context()
 	admin := handle.Client(g.node.DB()).Admin()
+	secrets := map[string]string{}
 	by := func(name, role string, ttl time.Duration) apart {
 		secret, hash := certs.NewToken()
+		secrets[name] = secret
 		if _, err := admin.CreateToken(ctx, &pb.CreateTokenRequest{
 			Name: name, Role: role, TtlMs: ttl.Milliseconds(), Hash: hash,
 		}); err != nil {
@@ -232,6 +252,11 @@ func TestGatewayTokens(t *testing.T) {
 	} {
 		if c.err == nil && c.want != 0 || c.err != nil && connect.CodeOf(c.err) != c.want {
 			t.Errorf("ANY-TOKEN: %s: %v", what, c.err)
+		}
+	}
+	for secret, want := range map[string]int{secrets["rita"]: http.StatusOK, "percolator_" + strings.Repeat("A", 43): http.StatusUnauthorized} {
+		if got := g.events(ctx, secret); got != want {
+			t.Errorf("ANY-TOKEN: events for the token %s: %d, want %d", secret, got, want)
 		}
 	}
 	if _, err := admin.SetGrant(ctx, &pb.SetGrantRequest{Table: "t", Name: "otto", Role: "writer"}); err != nil {

@@ -214,7 +214,8 @@ func (e encoder) change(c *percolator.Change) *gw.Change {
 //	GET /events?table=T[&prefix=P | &from=R&before=R][&column=C…][&after=TS | &initial=true][&subscriber=S]
 //
 // Each event "change" has a Change, each event "resolved" a resolved timestamp, which is also its id: a
-// browser that reconnects sends the last one and continues after it. An event "failure" ends the stream.
+// browser that reconnects sends the last one and continues after it. An event "failure" ends the stream. A token is
+// in the header Authorization, never in the query (docs/adr/0079).
 const eventsPath = "GET /events"
 
 // events implements eventsPath.
