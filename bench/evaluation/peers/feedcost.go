@@ -19,7 +19,8 @@ import (
 // What a reader of changes costs writers: processor time of the writers and their node, in this process, for
 // each commit into a table that a process of its own reads, and into one that nobody reads. The two tables
 // get short rounds by turns, so that both meet the same machine; the ratio is the median of the
-// pairs. The same pairs before the reader has started show the spread without a cause.
+// pairs. The same pairs before the reader has started show the spread without a cause. The reader's own
+// processor time is its process's.
 
 const (
 	costTable   = "cost of a reader"
@@ -52,41 +53,41 @@ func feedCost(ctx context.Context, r *harness.Run, kind costKind, dir string) (e
 			return err
 		}
 	}
-	if err := costPairs(ctx, r, n.DB(), kind, plain, read, "before the reader"); err != nil {
+	if err := costPairs(ctx, r, n.DB(), kind, plain, read, 0); err != nil {
 		return err
 	}
-	stop, err := startReader(ctx, n.Addr(), read)
+	reader, stop, err := startReader(ctx, n.Addr(), read)
 	if err != nil {
 		return err
 	}
-	err = costPairs(ctx, r, n.DB(), kind, plain, read, "with the reader")
+	err = costPairs(ctx, r, n.DB(), kind, plain, read, reader)
 	return errors.Join(err, stop())
 }
 
 // startReader starts a process that reads the column's table, and returns once it has read the state at the beginning.
-func startReader(ctx context.Context, addr string, col percolator.Column) (stop func() error, err error) {
+func startReader(ctx context.Context, addr string, col percolator.Column) (pid int, stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env, cmd.Stderr = append(os.Environ(), fmt.Sprintf("%s=%s %s", Reader, addr, col.Table)), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	var before, after int
 	if _, err := fmt.Fscanln(out, &before); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: the reader has not begun: %w", col.Table, err), in.Close(), cmd.Wait())
+		return 0, nil, errors.Join(fmt.Errorf("%s: the reader has not begun: %w", col.Table, err), in.Close(), cmd.Wait())
 	}
-	return func() error {
+	return cmd.Process.Pid, func() error {
 		err := in.Close()
 		if _, scanned := fmt.Fscanln(out, &after); scanned != nil || after <= before {
 			err = errors.Join(err, fmt.Errorf("%s: the reader has read %d changes, and %d before: %w", col.Table, after, before, scanned))
@@ -141,38 +142,49 @@ func ReadChanges(ctx context.Context, of string, in io.Reader, out io.Writer) er
 	return db.Close()
 }
 
-// costPairs commits into both tables by turns, and records the processor time of each commit and the ratio of
-// both, each the median of the pairs.
-func costPairs(ctx context.Context, r *harness.Run, db *percolator.DB, kind costKind, plain, read percolator.Column, when string) error {
+// costPairs commits into both tables by turns, and records the processor time of each commit and the ratios of
+// both, each the median of the pairs, and the processor time of the reader for each change; reader is its process, 0
+// without one.
+func costPairs(ctx context.Context, r *harness.Run, db *percolator.DB, kind costKind, plain, read percolator.Column, reader int) error {
 	pairs := costPairsOf(r)
-	var ratios, costs []float64
+	var ratios, costs, rates []float64
+	var reading time.Duration
 	for pair := range pairs + 1 {
-		cost := map[percolator.Column]float64{}
+		cost, took := map[percolator.Column]float64{}, map[percolator.Column]time.Duration{}
 		order := []percolator.Column{plain, read}
 		if pair%2 == 1 {
 			slices.Reverse(order)
 		}
 		for _, col := range order {
-			used := harness.CPUOf()
+			began, used := time.Now(), harness.CPUOf()
 			if err := costWrites(ctx, db, kind, col, costCommits); err != nil {
 				return err
 			}
+			took[col] = time.Since(began)
 			cost[col] = float64(harness.CPUOf()-used) / float64(time.Microsecond) / (costCallers * costCommits)
 		}
-		if pair > 0 { // the first one warms up
-			ratios, costs = append(ratios, cost[read]/cost[plain]), append(costs, cost[plain])
+		if pair == 0 { // it warms up
+			reading = harness.CPUOf(reader)
+			continue
 		}
+		ratios, costs = append(ratios, cost[read]/cost[plain]), append(costs, cost[plain])
+		rates = append(rates, float64(took[plain])/float64(took[read]))
 	}
 	slices.Sort(ratios)
 	slices.Sort(costs)
-	aim := ""
-	if when == "with the reader" {
-		aim = "≤ 1.05"
+	slices.Sort(rates)
+	row, aim := kind.name+", before the reader", ""
+	if reader != 0 {
+		row, aim = kind.name+", with the reader", "≤ 1.05"
 	}
-	row := kind.name + ", " + when
 	r.Value(costTable, row, "µs CPU without", costs[len(costs)/2])
 	r.Value(costTable, row, "ratio, lower quartile", ratios[len(ratios)/4])
 	r.Value(costTable, row, "upper quartile", ratios[len(ratios)*3/4])
+	r.Value(costTable, row, "ratio of rates", rates[len(rates)/2])
+	if reader != 0 {
+		changes := float64(pairs * costCallers * costCommits * kind.tablets)
+		r.Value(costTable, row, "reader's µs CPU a change", float64(harness.CPUOf(reader)-reading)/float64(time.Microsecond)/changes)
+	}
 	r.Ratio(costTable, row, ratios[len(ratios)/2], aim)
 	return nil
 }
