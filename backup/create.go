@@ -36,6 +36,8 @@ type CreateOptions struct {
 	Hold bool
 	// Resumed is called when an interrupted backup is resumed.
 	Resumed func(name string)
+
+	maxWeak int // of the first list of weak notifications; set by tests. Defaults to the constant maxWeak
 }
 
 // Create creates a backup, or resumes an interrupted one, and returns its manifest. If the backup
@@ -99,7 +101,7 @@ type backupRun struct {
 	done    map[int]File // files of its ranges written by earlier runs
 	pins    []*txn.Snapshot
 	held    []*pb.BackupHold // existing holds for backups of any owner when this one started
-	weak    []pendingColumn
+	weak    weakList
 	agreed  version.Agreed
 }
 

@@ -65,6 +65,9 @@ type Manifest struct {
 	// Backups of earlier builds, and by certificates other than an operator's, contain none.
 	HasPending bool   `json:"has_pending,omitempty"`
 	Pending    []File `json:"pending,omitempty"`
+	// PendingTruncated reports that more than 262,144 weak notifications were pending when the backup
+	// began: of those beyond, the ones that ran within the next seconds are missing.
+	PendingTruncated bool `json:"pending_truncated,omitempty"`
 
 	sha256 string // SHA-256 of the manifest itself
 }

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ import (
 // own table and are read at the backup's timestamp; and weak notifications, which have no
 // versions. The latter are listed twice, before and after the timestamp is obtained: a
 // notification pending at the timestamp is in the first list, or was written since and is in the
-// second unless its run has ended by then. Each backup of a chain has all of them. A backup that is
+// second unless its run has ended by then. If the first list is truncated, those beyond it that have
+// run before the second are missing (Manifest.PendingTruncated). Each backup of a chain has all of them. A backup that is
 // resumed keeps its lists.
 //
 // They are stored in separate data files (Manifest.Pending): one with the cells of the timers,
@@ -40,46 +42,53 @@ type pendingColumn struct {
 	waited []*pb.PendingNotification
 }
 
+// weakList is the first list of weak notifications.
+type weakList struct {
+	columns   []pendingColumn
+	truncated bool // more than the limit were pending
+}
+
 // listWeak lists the pending weak notifications before the timestamp is obtained. allowed is
 // false if the certificate may not list them, or some nodes may not support it.
-func (m *backupRun) listWeak(ctx context.Context) (columns []pendingColumn, allowed bool, err error) {
+func (m *backupRun) listWeak(ctx context.Context) (list weakList, allowed bool, err error) {
 	if m.agreed.Active < version.Pending.Since {
-		return nil, false, nil
+		return list, false, nil
 	}
 	catalogue, err := m.client.Catalogue(ctx)
 	if err != nil {
-		return nil, false, err
+		return list, false, err
 	}
 	for column := range txn.WeakColumns(catalogue) {
-		columns = append(columns, pendingColumn{ObservedColumn: column})
+		list.columns = append(list.columns, pendingColumn{ObservedColumn: column})
 	}
-	slices.SortFunc(columns, func(a, b pendingColumn) int {
+	slices.SortFunc(list.columns, func(a, b pendingColumn) int {
 		return mvcc.Cell{Table: a.Table, Column: a.Column}.Compare(mvcc.Cell{Table: b.Table, Column: b.Column})
 	})
 	// Check the permission with a column without an observer.
 	for _, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{Table: uint32(mvcc.TimerTable)}) {
 		var refused *txn.ServerError
 		if errors.As(err, &refused) && refused.Code == pb.Error_CODE_PERMISSION {
-			return nil, false, nil
+			return list, false, nil
 		}
 		if err != nil {
-			return nil, false, err
+			return list, false, err
 		}
 	}
-	left := maxWeak
-	for i := range columns {
-		c := &columns[i]
+	left := cmp.Or(m.options.maxWeak, maxWeak)
+	for i := range list.columns {
+		c := &list.columns[i]
 		for p, err := range m.pendings(ctx, c.request()) {
 			if err != nil {
-				return nil, false, err
+				return list, false, err
 			}
 			if left == 0 {
+				list.truncated = true
 				break
 			}
 			c.waited, left = append(c.waited, p), left-1
 		}
 	}
-	return columns, true, nil
+	return list, true, nil
 }
 
 func (c *pendingColumn) request() *pb.PendingNotificationsRequest {
@@ -118,7 +127,7 @@ func (m *backupRun) copyPending(ctx context.Context) error {
 	if !head.HasPending {
 		return nil
 	}
-	head.Pending = nil
+	head.Pending, head.PendingTruncated = nil, m.weak.truncated
 	err := m.pendingFile(ctx, uint32(mvcc.TimerTable), func(add func(*pb.PendingNotification) error) error {
 		for p, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{At: head.At}) {
 			if err != nil {
@@ -130,8 +139,8 @@ func (m *backupRun) copyPending(ctx context.Context) error {
 		}
 		return nil
 	})
-	for i := range m.weak {
-		c := &m.weak[i]
+	for i := range m.weak.columns {
+		c := &m.weak.columns[i]
 		if err == nil && head.has(uint32(c.Table)) {
 			err = m.pendingFile(ctx, uint32(c.Table), func(add func(*pb.PendingNotification) error) error {
 				return m.mergeWeak(ctx, c, add)

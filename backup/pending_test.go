@@ -140,3 +140,24 @@ func TestResumedBackupKeepsWeakNotifications(t *testing.T) {
 		t.Fatalf("FORGOTTEN: resumed %t: %d set, ran for %q, want %q", resumed, r.Pending, got, ran)
 	}
 }
+
+// TestTruncatedWeakListIsReported: the manifest of a backup reports whether more weak notifications
+// were pending than its first list holds.
+func TestTruncatedWeakListIsReported(t *testing.T) {
+	from := startSleepers(t)
+	from.pause(t, true)
+	must(t, from.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+		for i := range 3 {
+			tx.Notify(fmt.Sprint("weak", i), wake)
+		}
+		return nil
+	}))
+	l := open(t, t.TempDir())
+	for limit, want := range map[int]bool{2: true, 3: false} {
+		made := create(t, from.DB(), l, backup.WithMaxWeak(backup.CreateOptions{}, limit))
+		if made.PendingTruncated != want {
+			t.Errorf("TRUNCATED-SILENTLY: a list of %d for 3 notifications: truncated is %t", limit,
+				made.PendingTruncated)
+		}
+	}
+}

@@ -166,6 +166,10 @@ runs at a low priority (nice 10).` + locationHelp,
 				if !made.HasPending {
 					d.Out.Note("timers and weak notifications are omitted: they need an operator's certificate and nodes of this build")
 				}
+				if made.PendingTruncated {
+					d.Out.Note("too many weak notifications were pending: some that ran while the backup began may be missing; " +
+						"after a restore, `observer replay` runs a weak observer for every row")
+				}
 				m.Name = "backup"
 				m.End(shell.Tally{Rows: b.Records, Bytes: b.Bytes}, made.Name)
 				return d.Out.Answer(b, "%s: %d records in %d files, %s, as of %s UTC", made.Name, b.Records,
