@@ -14,9 +14,9 @@ type Stats struct {
 	Retries    uint64 // runs of Transact after the first
 	RolledBack uint64 // rollbacks of failed prewrites
 	Heartbeats uint64
-	Leases     uint64 // requests that retain history, as for open snapshots
-	// Secondaries is the number of failed background commits of secondaries, which are left
-	// to lock resolution.
+	Leases     uint64 // requests to take or renew a lease that retains history, as for open snapshots
+	// Secondaries is the number of committed transactions whose secondaries could not all be committed
+	// in the background; the remaining locks are left to lock resolution.
 	Secondaries  uint64
 	InBackground uint64 // commits and rollbacks now running in the background
 
@@ -37,8 +37,8 @@ type Stats struct {
 
 	LocksMet      uint64 // locks that blocked a read or a commit
 	StatusChecks  uint64 // requests for the status of a primary
-	RolledForward uint64 // resolved locks of committed transactions
-	RolledBackIn  uint64 // resolved locks of dead transactions
+	RolledForward uint64 // encountered locks of committed transactions whose commit was requested
+	RolledBackIn  uint64 // encountered locks of dead transactions whose rollback was requested
 
 	MapMisses   uint64 // requests to meta for the tablet map
 	WrongTablet uint64 // responses that corrected the tablet map
