@@ -31,9 +31,9 @@ type localOracle struct {
 
 	running atomic.Pointer[oracle.Oracle] // nil: it does not run
 	judge   *oracle.Judge
-	// soleVoter reports whether the meta tablet leads as its group's only voter or under a lease, so
-	// that timestamps can be issued without a message to it.
-	soleVoter tablet.SoleVoter
+	// metaLeadership reports whether the meta tablet leads as its group's only voter or under a lease,
+	// so that timestamps can be issued without a message to it.
+	metaLeadership tablet.PublishedLeadership
 }
 
 // start starts the oracle. While this node does not lead meta, requests fail with a NotLeader that
@@ -93,7 +93,7 @@ func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 // Confirmed implements oracle.Meta. It succeeds while meta's replica on this node leads and is the
 // only voter or holds a lease.
 func (l *localOracle) Confirmed() (term, mark uint64, alone, ok bool) {
-	return l.soleVoter.Confirmed()
+	return l.metaLeadership.Confirmed()
 }
 
 // Mark implements oracle.Meta. The meta tablet raises its mark, if it leads, and confirms that it

@@ -88,7 +88,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 		return out, ctx.Err()
 	}
 	// By asker, not ctx: slow replicas must not make meta appear silent.
-	s.metaHealth(asker, out)
+	s.askMeta(asker, out)
 	out.Certificates, out.Roleless = s.certs.status(), s.certs.roleless()
 	out.Revoked = s.certs.revoked()
 	out.Stale = s.tablets.stale()
@@ -125,9 +125,9 @@ func (s *statuses) of(ctx context.Context, id uint64,
 // without meta.
 const linkedTimeout = 300 * time.Millisecond
 
-// metaHealth sets which observers are linked, by meta's record, and, unless the node is alone,
+// askMeta sets which observers are linked, by meta's record, and, unless the node is alone,
 // whether meta answers.
-func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
+func (s *statuses) askMeta(ctx context.Context, out *pb.NodeStatusResponse) {
 	asking, cancel := context.WithTimeout(ctx, linkedTimeout)
 	defer cancel()
 	began := time.Now()

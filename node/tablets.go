@@ -329,7 +329,7 @@ func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	}
 	// Only meta's leadership counts for the oracle.
 	if id == cluster.MetaTablet {
-		cfg.SoleVoter = &t.oracle.soleVoter
+		cfg.Leadership = &t.oracle.metaLeadership
 	}
 	port, err := tablet.Spawn(t.system, t.store, t.logs, t.readers, id, t, cfg)
 	if err != nil {

@@ -37,7 +37,7 @@ type hotSlot struct {
 	written uint64           // number of the last write to any key of this slot
 	seq     uint64           // the key has this value from this number on
 	keyLen  uint16           // 0 if the slot is empty
-	length  uint16           // of key and value
+	dataLen uint16           // of key and value
 	missing bool             // the key does not exist
 	data    [maxHotSize]byte // key, then value
 }
@@ -101,7 +101,7 @@ func (h *hotCells) lookup(key []byte, at uint64,
 	case s.missing:
 		return true, false, nil
 	}
-	return true, true, fn(s.data[s.keyLen:s.length])
+	return true, true, fn(s.data[s.keyLen:s.dataLen])
 }
 
 // found stores a value found by a Snap that reads at number at, valid from seq on, unless a key of
@@ -134,6 +134,6 @@ func (s *hotSlot) set(key, value []byte, missing bool, seq uint64) {
 		return
 	}
 	n := copy(s.data[:], key)
-	s.keyLen, s.length = uint16(n), uint16(n+copy(s.data[n:], value))
+	s.keyLen, s.dataLen = uint16(n), uint16(n+copy(s.data[n:], value))
 	s.missing, s.seq = missing, seq
 }

@@ -18,8 +18,8 @@ type Sizes struct {
 }
 
 const (
-	// unbounded is the memory from which on the sizes that cost least are used.
-	unbounded = 8 << 30
+	// ampleMemory is the memory from which on the sizes that cost least are used.
+	ampleMemory = 8 << 30
 
 	leastMemTable = 4 << 20
 	memTablePart  = 64
@@ -34,7 +34,7 @@ const (
 
 // SizesFor returns the sizes for a process that may use memory bytes. Zero means no limit.
 func SizesFor(memory uint64) Sizes {
-	if memory == 0 || memory >= unbounded {
+	if memory == 0 || memory >= ampleMemory {
 		return Sizes{MemTable: DefaultMemTableSize, Table: mostTable, HotCells: mostHotCells, Grow: true}
 	}
 	part := func(of, least, most int64) int64 {

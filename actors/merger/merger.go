@@ -112,16 +112,16 @@ func (m *Merger) Merged() uint64 { return m.work.merged.Load() }
 
 // work is the actor's state. Only the actor's goroutine uses it, except merged.
 type work struct {
-	cfg    Config
-	small  map[wire.Position]time.Time // by boundary: since when both sides have been small together
-	failed map[wire.Position]time.Time // by boundary: when its cooldown ends
-	half   map[uint64]uint64           // by tablet whose merge was half done last turn: its epoch
-	merged atomic.Uint64
+	cfg      Config
+	small    map[wire.Position]time.Time // by boundary: since when both sides have been small together
+	failed   map[wire.Position]time.Time // by boundary: when its cooldown ends
+	halfDone map[uint64]uint64           // by tablet whose merge was half done last turn: its epoch
+	merged   atomic.Uint64
 }
 
 func newWork(cfg Config) *work {
 	return &work{
 		cfg: cfg, small: map[wire.Position]time.Time{}, failed: map[wire.Position]time.Time{},
-		half: map[uint64]uint64{},
+		halfDone: map[uint64]uint64{},
 	}
 }

@@ -50,15 +50,15 @@ func (w *work) leaders(ctx context.Context) (out []*pb.StatusResponse, err error
 // finish finishes merges that were half done in the last turn already: their coordinator has
 // ended, or will find them done. It reports whether any merge is half done.
 func (w *work) finish(ctx context.Context, leaders []*pb.StatusResponse) (half bool) {
-	before := w.half
-	w.half = map[uint64]uint64{}
+	before := w.halfDone
+	w.halfDone = map[uint64]uint64{}
 	for _, s := range leaders {
 		if s.FrozenFor == nil && s.Took == nil {
 			continue
 		}
 		half = true
 		id := s.Tablet.TabletId
-		if w.half[id] = s.Tablet.Epoch; before[id] != s.Tablet.Epoch {
+		if w.halfDone[id] = s.Tablet.Epoch; before[id] != s.Tablet.Epoch {
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, mergeTimeout)

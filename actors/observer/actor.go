@@ -150,7 +150,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 	e.stale = e.mayBeParked()
 	rests := e.remainingDebounce() > 0
 	switch {
-	case obs.held.Load():
+	case obs.disabled.Load():
 		return notify.Paused
 	case !d.Held:
 		return notify.Refused
@@ -191,7 +191,7 @@ func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 
 // enqueue queues the entry for a slot, or drops it if its observer may not run.
 func (a *dispatcherActor) enqueue(e *entry) {
-	if e.obs.held.Load() {
+	if e.obs.disabled.Load() {
 		a.forget(e)
 		return
 	}
@@ -211,7 +211,7 @@ func (a *dispatcherActor) enqueue(e *entry) {
 // delay puts the entry into backoff for d. Beyond the limit of waiting entries, or while no run may
 // start, it drops the entry; its cell stays dirty and a later scan finds it.
 func (a *dispatcherActor) delay(e *entry, d time.Duration) {
-	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting)-a.debouncing >= a.cfg.Queue {
+	if len(a.draining) > 0 || e.obs.disabled.Load() || len(a.waiting)-a.debouncing >= a.cfg.Queue {
 		a.forget(e)
 		return
 	}

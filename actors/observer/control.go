@@ -58,7 +58,7 @@ func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) erro
 // be submitted. It is safe for concurrent use.
 func (d *Dispatcher) Paused(t notify.Target) bool {
 	l := (*d.byTarget.Load())[t.Key()]
-	return l != nil && l.held.Load()
+	return l != nil && l.disabled.Load()
 }
 
 // adjust applies one observer's catalogue entry.
@@ -68,17 +68,17 @@ func (a *dispatcherActor) adjust(l *registeredObserver, info *pb.ObserverInfo) {
 		l.limit = n
 	}
 	l.inForce.Store(int64(min(l.limit, a.cfg.Workers)))
-	held := info.GetPaused() || info.GetRetired()
+	disabled := info.GetPaused() || info.GetRetired()
 	if l.retired.Swap(info.GetRetired()) != info.GetRetired() {
 		a.retarget()
 	}
-	if l.held.Swap(held) == held {
+	if l.disabled.Swap(disabled) == disabled {
 		return
 	}
 	l.outside.reset()
 	a.cfg.Logger.Info("observer: settings applied", "observer", l.spec.Name, "paused", info.GetPaused(),
 		"retired", info.GetRetired(), "limit", l.limit)
-	if held {
+	if disabled {
 		a.dropQueued(l)
 	}
 }

@@ -59,7 +59,7 @@ func TestPauseAndResume(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	n := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, Scanners: 2, Observer: quick,
-		Scanner: func(c *scanner.Config) { c.Young = -1 },
+		Scanner: func(c *scanner.Config) { c.MinAge = -1 },
 		Register: func(r *percolator.Registry) {
 			r.Strong("reader", raw, g.run, percolator.Concurrency(2))
 			r.Strong("bystander", other,

@@ -41,7 +41,7 @@ func TestExactCounting(t *testing.T) {
 							Cluster: notifytest.NewCluster(), Hints: hints, NoLocks: noLocks,
 							Register: func(r *percolator.Registry) { work.Register(r) },
 							Scanner: func(c *scanner.Config) {
-								c.Young = -1
+								c.MinAge = -1
 							}, // scans and hints find the same rows
 						})
 						count(t, n, work)
@@ -80,7 +80,7 @@ func TestExactCountingOverFaults(t *testing.T) {
 			n := notifytest.Start(t, notifytest.NodeConfig{
 				Cluster: cluster, Hints: scanner.Hints(seed % 3), NoLocks: seed%2 == 0,
 				Register: func(r *percolator.Registry) { work.Register(r) },
-				Scanner:  func(c *scanner.Config) { c.Young = -1 },
+				Scanner:  func(c *scanner.Config) { c.MinAge = -1 },
 				Faults: func(*pb.TabletRequest) txntest.Fault {
 					mu.Lock()
 					defer mu.Unlock()

@@ -53,7 +53,7 @@ func (a *dispatcherActor) place(e *entry) {
 // observer are delayed, or no run may start, it drops the entry; the cell stays dirty, and scanners
 // submit it later.
 func (a *dispatcherActor) wait(e *entry, d time.Duration) {
-	if len(a.draining) > 0 || e.obs.held.Load() || e.obs.debouncing >= a.cfg.Queue {
+	if len(a.draining) > 0 || e.obs.disabled.Load() || e.obs.debouncing >= a.cfg.Queue {
 		a.forget(e)
 		return
 	}

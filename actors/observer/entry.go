@@ -28,10 +28,10 @@ type registeredObserver struct {
 
 	// limit is the maximum number of concurrent batches: the spec's, until Control changes it.
 	limit int
-	// held means paused or retired: no run starts. Only the dispatcher changes held, retired and
+	// disabled means paused or retired: no run starts. Only the dispatcher changes disabled, retired and
 	// inForce, the effective limit.
-	held, retired atomic.Bool
-	inForce       atomic.Int64
+	disabled, retired atomic.Bool
+	inForce           atomic.Int64
 
 	queue      []*entry // cells waiting for a slot, in order of arrival, refused ones first
 	taken      int      // number removed from the queue, if the observer has a Priority

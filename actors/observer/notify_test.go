@@ -138,7 +138,7 @@ func TestReplayRunsOnce(t *testing.T) {
 		nodes = append(nodes, notifytest.Start(t, notifytest.NodeConfig{
 			Cluster: cluster, ID: id, NoLocks: true, Hints: scanner.Hints(id - 1),
 			Register: register,
-			Scanner:  func(c *scanner.Config) { c.Young = -1 },
+			Scanner:  func(c *scanner.Config) { c.MinAge = -1 },
 		}))
 	}
 	const rows = 100

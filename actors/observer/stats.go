@@ -111,7 +111,7 @@ func (l *registeredObserver) read() Stats {
 		Queued:    int(c.queued.Load()), Waiting: int(c.waiting.Load()),
 		Running: int(c.running.Load()),
 		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()),
-		Unserved: int(c.unserved.Load()), Paused: l.held.Load() && !l.retired.Load(),
+		Unserved: int(c.unserved.Load()), Paused: l.disabled.Load() && !l.retired.Load(),
 		Limit: int(l.inForce.Load()), Latency: c.latency.Read(), Took: c.took.Read(),
 		Sizes: c.sizes.Read(), Divided: c.divided.Load(),
 		Refused: c.refused.Load(), Outside: l.waitsOutside(time.Now()),

@@ -17,15 +17,15 @@ type memory struct {
 	clock func() time.Time
 
 	sync.Mutex
-	term    uint64
-	mark    mvcc.Timestamp // the persisted mark
-	last    mvcc.Timestamp // the last timestamp issued in this term
-	base    mvcc.Timestamp // physical time at takeover
-	tookAt  time.Time      // the clock at takeover
-	lastRun mvcc.Timestamp // the last timestamp issued in any term: none is issued twice
-	dropped bool           // only term and lastRun above are valid; take begins from the mark
-	raising bool           // a raise of the mark ahead of need is in flight
-	judged  judged         // the electorate for which this node's clock was last accepted
+	term          uint64
+	mark          mvcc.Timestamp // the persisted mark
+	last          mvcc.Timestamp // the last timestamp issued in this term
+	base          mvcc.Timestamp // physical time at takeover
+	tookAt        time.Time      // the clock at takeover
+	lastOfAnyTerm mvcc.Timestamp // the last timestamp issued in any term: none is issued twice
+	dropped       bool           // only term and lastOfAnyTerm above are valid; take begins from the mark
+	raising       bool           // a raise of the mark ahead of need is in flight
+	judged        judged         // the electorate for which this node's clock was last accepted
 	// frozen means that the mark cannot be raised, because the node lacks disk space or another
 	// resource for files. Physical time is then ignored and each timestamp is the next one. What is
 	// left below the mark, at least the reserve, suffices for hours of reads.
@@ -92,12 +92,12 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	if end > m.mark || !m.frozen && end+lead()/reserve > m.mark {
 		return 0, &markTooLow{raiseTo: end + lead(), spent: m.frozen}
 	}
-	if first <= m.lastRun {
+	if first <= m.lastOfAnyTerm {
 		m.drop()
-		return 0, fmt.Errorf("%w: timestamp %d after %d", errBroken, first, m.lastRun)
+		return 0, fmt.Errorf("%w: timestamp %d after %d", errBroken, first, m.lastOfAnyTerm)
 	}
 	m.last = end - 1
-	m.lastRun = m.last
+	m.lastOfAnyTerm = m.last
 	return first, nil
 }
 
@@ -127,7 +127,7 @@ func (m *memory) raised(term uint64, mark mvcc.Timestamp, err error) {
 	}
 }
 
-// drop discards the memory except its term and lastRun; the next take begins from the persisted
+// drop discards the memory except its term and lastOfAnyTerm; the next take begins from the persisted
 // mark. The term is kept because a confirmation of an earlier one must still be refused.
 func (m *memory) drop() { m.dropped, m.raising = true, false }
 

@@ -22,7 +22,7 @@ const (
 	DefaultHintQueue = 16 << 10
 	DefaultPaceMin   = 50 * time.Millisecond
 	DefaultPaceMax   = time.Second
-	DefaultYoung     = 250 * time.Millisecond
+	DefaultMinAge    = 250 * time.Millisecond
 )
 
 const (
@@ -126,9 +126,9 @@ type Config struct {
 	// PaceMin is the pause after the first turn that found nothing, less a random part up to its
 	// half. Each further such turn doubles it, up to PaceMax.
 	PaceMin, PaceMax time.Duration
-	// Young is the age up to which scanners leave changes to the hints, unless hints are off. If
-	// it is negative, they leave none.
-	Young  time.Duration
+	// MinAge is the age below which scanners leave changes to the hints, unless hints are off. If it
+	// is negative, they leave none.
+	MinAge time.Duration
 	Seed   uint64 // seed of all random choices; if 0, taken from the clock
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -148,8 +148,8 @@ func (c Config) withDefaults() Config {
 	positive(&c.Requests, DefaultRequests)
 	positive(&c.PaceMin, DefaultPaceMin)
 	positive(&c.PaceMax, DefaultPaceMax)
-	if c.Young == 0 {
-		c.Young = DefaultYoung
+	if c.MinAge == 0 {
+		c.MinAge = DefaultMinAge
 	}
 	if c.Paused == nil {
 		c.Paused = func(notify.Target) bool { return false }

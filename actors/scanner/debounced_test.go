@@ -15,7 +15,7 @@ func TestDebouncedAreLeft(t *testing.T) {
 	cfg := w.config()
 	now := time.UnixMilli(500)
 	cfg.Now = func() time.Time { return now }
-	cfg.Young, cfg.Targets = -1, []notify.Target{{Table: 16, Column: column, Debounce: time.Second}}
+	cfg.MinAge, cfg.Targets = -1, []notify.Target{{Table: 16, Column: column, Debounce: time.Second}}
 	s := w.scan(cfg, 1)
 	for i, c := range []struct {
 		after   time.Duration

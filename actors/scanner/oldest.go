@@ -82,7 +82,7 @@ func (s *scan) untaken(t notify.Target) {
 func (s *scan) through(all bool) (ended bool) {
 	now := s.cfg.Now().UnixMilli()
 	for t, b := range s.backlog {
-		if !s.left[t] && b.taken(now, all, s.cfg.Young) {
+		if !s.left[t] && b.taken(now, all, s.cfg.MinAge) {
 			ended = true
 		}
 	}

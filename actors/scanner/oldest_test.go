@@ -22,7 +22,7 @@ func TestBacklogSilencesHints(t *testing.T) {
 		return notify.Accepted
 	}
 	cfg := w.config()
-	cfg.Scanners, cfg.PaceMin, cfg.PaceMax, cfg.Young = 1, time.Hour, time.Hour, time.Hour
+	cfg.Scanners, cfg.PaceMin, cfg.PaceMax, cfg.MinAge = 1, time.Hour, time.Hour, time.Hour
 	s := spawn(t, cfg)
 	b := s.backlog[target]
 	eventually(t, "the first turn has left the row", func() bool {

@@ -276,7 +276,7 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 func (s *scan) young(n *mvcc.Notify, nowMillis int64) bool {
 	age := nowMillis - n.TS.Millis()
 	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 &&
-		age < s.cfg.Young.Milliseconds()
+		age < s.cfg.MinAge.Milliseconds()
 }
 
 // hand acquires a slot and the advisory lock of each cell, and submits the cells with both. All

@@ -136,7 +136,7 @@ func (t *Tablet) applyChange(c *change, index uint64, conf *raftpb.ConfChangeV2)
 		t.frozenAt = index
 		t.group.Reconfigure(t.descriptor)
 	case c.replicas != nil:
-		t.cfg.SoleVoter.withdraw() // before another replica can be elected
+		t.cfg.Leadership.withdraw() // before another replica can be elected
 		t.conf = t.group.ApplyConfChange(conf, c.replicas)
 	}
 }

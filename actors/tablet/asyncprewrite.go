@@ -43,14 +43,14 @@ func (e *evaluation) asyncPrewrite(call *Call, r mvcc.PrewriteRequest) {
 }
 
 // openPrewrite records a new prewrite of an asynchronous commit, under a new token.
-func (r *reservations) openPrewrite(call *Call, request mvcc.PrewriteRequest, term uint64) *onePhase {
+func (r *reservations) openPrewrite(call *Call, request mvcc.PrewriteRequest, term uint64) *reservedCommit {
 	o := r.open(call, mvcc.OnePhaseRequest{StartTS: request.StartTS, Writes: request.Writes}, term)
 	o.prewrite = &request
 	return o
 }
 
 // evaluate returns the result and the effects of the commit or of the prewrite at the timestamp.
-func (o *onePhase) evaluate(e *evaluation, at mvcc.Timestamp) (mvcc.Result, []mvcc.Mutation, error) {
+func (o *reservedCommit) evaluate(e *evaluation, at mvcc.Timestamp) (mvcc.Result, []mvcc.Mutation, error) {
 	if o.prewrite == nil {
 		return mvcc.OnePhaseCommit(e.view, o.request, at, e.cfg.Limits)
 	}

@@ -46,9 +46,9 @@ type Config struct {
 	Dispatcher *actorkit.Dispatcher
 	// IdleHints receives what leaders have found empty; may be nil.
 	IdleHints *IdleHints
-	// SoleVoter is where the meta tablet publishes that it leads as its group's only voter, or under
+	// Leadership is where the meta tablet publishes that it leads as its group's only voter, or under
 	// a lease; nil for other tablets.
-	SoleVoter *SoleVoter
+	Leadership *PublishedLeadership
 	// Snapshots sends the tablet's state to replicas that are too far behind; nil means no
 	// snapshots.
 	Snapshots *snapshot.Sender

@@ -54,7 +54,7 @@
 //     memory.
 //
 //  9. Descriptor, epoch and configuration change in one Txn, by an entry that shares the
-//     log with nothing in flight. SoleVoter, the oracle's shortcut, is withdrawn before a
+//     log with nothing in flight. PublishedLeadership, the oracle's shortcut, is withdrawn before a
 //     configuration takes effect in which other replicas can be elected.
 //
 //  10. A message of another replica is checked before Raft sees it, and dropped if it does
@@ -94,6 +94,6 @@
 // tablet.go, raft.go, apply.go, lead.go, waiting.go, firstread.go, read.go, changes.go,
 // mutate.go, onephase.go, asyncprewrite.go, admin.go, bounds.go, checksum.go, exclusive.go,
 // split.go, merge.go, replicaschange.go, transfer.go, collect.go, size.go, request.go, propose.go,
-// pipeline.go, state.go, offline.go, solevoter.go, room.go, host.go, load.go, tick.go,
+// pipeline.go, state.go, offline.go, leadership.go, room.go, host.go, load.go, tick.go,
 // idlehints.go, contended.go, metrics.go, config.go.
 package tablet

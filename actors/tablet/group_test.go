@@ -64,8 +64,8 @@ type member struct {
 	removed   map[uint64]bool
 	made      map[uint64]bool
 	free      atomic.Uint64 // free bytes on the disk
-	loud      []string      // calls of SoleVoter that returned while others could already be elected
-	alone     SoleVoter
+	loud      []string      // calls of Confirmed that succeeded while others could already be elected
+	alone     PublishedLeadership
 	idleHints IdleHints
 }
 
@@ -159,7 +159,7 @@ func (m *member) spawn(id uint64) {
 		Ticker: m.ticker, IdleHints: &m.idleHints, Checksums: m.sums, MaxDelay: m.g.maxDelay,
 	}
 	if id == groupTablet {
-		cfg.SoleVoter = &m.alone
+		cfg.Leadership = &m.alone
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

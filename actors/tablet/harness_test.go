@@ -46,7 +46,7 @@ type rig struct {
 	timestamps func(n int, then func(mvcc.Timestamp, error)) // nil: at once
 	// called in the tablet's turn before a near timestamp is given
 	nearStop func()
-	alone    SoleVoter // the answer of meta
+	alone    PublishedLeadership // the answer of meta
 }
 
 func (r *rig) Timestamps(n int, _ *tracing.Span, then func(mvcc.Timestamp, error)) {
@@ -127,7 +127,7 @@ func (r *rig) spawn(id uint64) {
 		MaxWait: r.maxWait, MaxDelay: r.maxDelay, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler),
 	}
 	if id == MetaTabletID {
-		cfg.SoleVoter = &r.alone
+		cfg.Leadership = &r.alone
 	}
 	r.mu.Lock()
 	// held until the port is set: a caller that sees that the tablet leads may request it

@@ -23,8 +23,8 @@ type evaluation struct {
 	reads    *readStages // told of a raised safepoint; pass confirmations to workers
 	view     *memory.EvalView
 	proposal *proposal
-	stamping []*onePhase // checked and reserved; they need a commit timestamp
-	full     error       // non-nil: the store accepts no new writes
+	stamping []*reservedCommit // checked and reserved; they need a commit timestamp
+	full     error             // non-nil: the store accepts no new writes
 }
 
 // evaluate begins an evaluation against the Snap, which stays open until its end.

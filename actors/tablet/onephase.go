@@ -17,12 +17,12 @@ import (
 // other. The oracle answers on any goroutine, by a commitStamped message; all else runs in
 // the tablet's turns.
 
-// onePhase is a one-phase commit under way, or, if prewrite is set, the prewrite of an asynchronous
-// commit, which takes the same steps. It is checked and its cells are reserved, then the oracle
-// provides its commit timestamp, then its effects are proposed (design section 4, "Order"). That
-// takes two turns, or one if the oracle answers without a message. The reservation stays until the
-// effects are visible or the commit is abandoned or lost.
-type onePhase struct {
+// reservedCommit is a one-phase commit under way, or, if prewrite is set, the prewrite of an
+// asynchronous commit, which takes the same steps. It is checked and its cells are reserved, then
+// the oracle provides its commit timestamp, then its effects are proposed (design section 4,
+// "Order"). That takes two turns, or one if the oracle answers without a message. The reservation
+// stays until the effects are visible or the commit is abandoned or lost.
+type reservedCommit struct {
 	token    uint64
 	term     uint64
 	request  mvcc.OnePhaseRequest
@@ -37,7 +37,7 @@ type onePhase struct {
 
 // timestamps returns how many timestamps the commit needs: its own, and a spare one if the client
 // wants it.
-func (o *onePhase) timestamps() int {
+func (o *reservedCommit) timestamps() int {
 	if o.spare {
 		return 2
 	}
@@ -46,7 +46,7 @@ func (o *onePhase) timestamps() int {
 
 // lock returns the lock that reserves the cells. Its Token distinguishes it from a lock in
 // the store.
-func (o *onePhase) lock() *mvcc.Lock {
+func (o *reservedCommit) lock() *mvcc.Lock {
 	return &mvcc.Lock{
 		StartTS: o.request.StartTS, Token: o.token, CommitTS: o.commitTS, Kind: mvcc.KindPut,
 	}
@@ -54,7 +54,7 @@ func (o *onePhase) lock() *mvcc.Lock {
 
 // commitStamped is the oracle's answer for the one-phase commits that asked together.
 type commitStamped struct {
-	waiting []*onePhase
+	waiting []*reservedCommit
 	first   mvcc.Timestamp
 	err     error
 }
@@ -99,9 +99,9 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 // without a message, otherwise together with the others of the batch. Between two turns the
 // reservation is in the lock table. Within one turn nothing reads the table, so the
 // reservation is added only once, with the timestamp.
-func (e *evaluation) stampCommit(o *onePhase) {
+func (e *evaluation) stampCommit(o *reservedCommit) {
 	if commitTS, ok := e.host.TimestampsNow(o.timestamps()); ok {
-		e.continueOnePhase(o, commitTS)
+		e.continueCommit(o, commitTS)
 		return
 	}
 	e.reservations.put(o)
@@ -112,14 +112,14 @@ func (e *evaluation) stampCommit(o *onePhase) {
 // their locks in the leader's memory. Only the tablet's turns touch them.
 type reservations struct {
 	memory *memory.Memory
-	held   map[mvcc.Timestamp]*onePhase // by start timestamp
-	tokens uint64                       // last token; not reused in later terms either
+	held   map[mvcc.Timestamp]*reservedCommit // by start timestamp
+	tokens uint64                             // last token; not reused in later terms either
 }
 
 // open records a new one-phase commit, under a new token.
-func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint64) *onePhase {
+func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint64) *reservedCommit {
 	r.tokens++
-	o := &onePhase{token: r.tokens, term: term, request: request, first: [1]*Call{call},
+	o := &reservedCommit{token: r.tokens, term: term, request: request, first: [1]*Call{call},
 		spare: wantsSpare(call.Req)}
 	o.calls = o.first[:]
 	r.held[request.StartTS] = o
@@ -128,14 +128,14 @@ func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint6
 
 // put reserves the commit's cells, replacing its own reservation without a commit
 // timestamp.
-func (r *reservations) put(o *onePhase) { r.memory.Reserve(o.request.Writes, o.lock()) }
+func (r *reservations) put(o *reservedCommit) { r.memory.Reserve(o.request.Writes, o.lock()) }
 
 // holds reports whether the commit is still under way; a later one of the same transaction
 // is a different one.
-func (r *reservations) holds(o *onePhase) bool { return r.held[o.request.StartTS] == o }
+func (r *reservations) holds(o *reservedCommit) bool { return r.held[o.request.StartTS] == o }
 
 // release removes the reservation, once the effects are visible or the commit is abandoned or lost.
-func (r *reservations) release(o *onePhase) {
+func (r *reservations) release(o *reservedCommit) {
 	if r.holds(o) {
 		delete(r.held, o.request.StartTS)
 		r.memory.Release(o.request.Writes, o.token)
@@ -143,7 +143,7 @@ func (r *reservations) release(o *onePhase) {
 }
 
 // abandon ends a one-phase commit that was certainly not proposed, and answers its calls.
-func (r *reservations) abandon(o *onePhase, answer *pb.TabletResponse) {
+func (r *reservations) abandon(o *reservedCommit, answer *pb.TabletResponse) {
 	r.release(o)
 	for _, call := range o.calls {
 		call.Reply(answer)
@@ -154,7 +154,7 @@ func (r *reservations) abandon(o *onePhase, answer *pb.TabletResponse) {
 // whether others still wait. A reservation blocks everyone at its cells and is known only
 // here, so it must not depend on an answer that was lost. A late answer finds another
 // reservation or none, and changes nothing.
-func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool) {
+func (r *reservations) overdue(now time.Time) (overdue []*reservedCommit, waiting bool) {
 	for _, o := range r.held {
 		switch {
 		case o.proposed: // only Raft can decide the outcome now
@@ -169,7 +169,7 @@ func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool
 
 // ask requests the timestamps of the one-phase commits from the oracle, and limits the wait to
 // until.
-func (r *reservations) ask(waiting []*onePhase, host Host, self *mailbox, until time.Time) {
+func (r *reservations) ask(waiting []*reservedCommit, host Host, self *mailbox, until time.Time) {
 	var traced *tracing.Span
 	n := 0
 	for _, o := range waiting {
@@ -199,16 +199,16 @@ func (t *Tablet) onCommitStamped(m *commitStamped) {
 	e := t.evaluate(snap)
 	next := m.first
 	for _, o := range m.waiting {
-		e.continueOnePhase(o, next)
+		e.continueCommit(o, next)
 		next += mvcc.Timestamp(o.timestamps())
 	}
 	t.propose(e.proposal)
 	t.retryWaiting()
 }
 
-// continueOnePhase evaluates the commit at commitTS and proposes its effects. The spare timestamp,
+// continueCommit evaluates the commit at commitTS and proposes its effects. The spare timestamp,
 // if there is one, is the next one.
-func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
+func (e *evaluation) continueCommit(o *reservedCommit, commitTS mvcc.Timestamp) {
 	if !e.reservations.holds(o) || o.term != e.group.Term() ||
 		!e.leading {
 		e.reservations.abandon(o, wire.Failure(pb.Error_CODE_NOT_PROPOSED,

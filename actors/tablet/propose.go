@@ -55,7 +55,7 @@ type proposal struct {
 	muts    []mvcc.Mutation // command.Effects as the overlay's mutations
 	notes   []memory.Change // their changes of the notify index
 	replies []reply
-	holds   []*onePhase // reservations to release when it is visible or lost
+	holds   []*reservedCommit // reservations to release when it is visible or lost
 	bytes   int
 	entries int // entries in the store: a long value takes several
 	began   time.Time
@@ -95,7 +95,7 @@ const (
 func (p *proposal) roomFor(operations int) {
 	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations),
 		make([]*wire.Effect, 0, 2*operations)
-	p.replies, p.holds = make([]reply, 0, operations), make([]*onePhase, 0, operations)
+	p.replies, p.holds = make([]reply, 0, operations), make([]*reservedCommit, 0, operations)
 }
 
 // newProposal returns an empty proposal with the next number, the current epoch and, in known, the

@@ -76,7 +76,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed, Recorded: cfg.Recorded,
 		Background: func(j memory.Job) { t.reads.background.Submit(&indexJob{t.self, j}) },
 	})
-	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
+	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*reservedCommit{}}
 	t.waiting = waitingOps{
 		self: t.self, maxWait: cfg.MaxWait, reservations: &t.reservations, pipeline: &t.pipeline,
 	}

@@ -79,7 +79,7 @@ func (d *Membership) joinClocks(in []helloResult) error {
 	}
 	var readings []clockReading
 	for _, g := range in {
-		if g.told {
+		if g.hasClock {
 			readings = append(readings, g.clock)
 		}
 	}
@@ -95,7 +95,7 @@ func (d *Membership) foundClocks(set []*freshNode) (ok bool, err error) {
 	}
 	var readings []clockReading
 	for _, f := range set {
-		if f.told {
+		if f.hasClock {
 			readings = append(readings, f.clock)
 		}
 	}

@@ -89,8 +89,8 @@ type helloResult struct {
 	r    *pb.HelloResponse
 	err  error
 
-	clock clockReading
-	told  bool // clock is valid
+	clock    clockReading
+	hasClock bool // clock is valid
 }
 
 // round contacts every address once and then joins, founds, or does neither.
@@ -165,7 +165,7 @@ func (d *Membership) hello(ctx context.Context, addrs []string, id Identity, tim
 			began := d.clock()
 			r, err := d.cfg.Contact.Hello(ctx, addr, req)
 			out[i] = helloResult{addr: addr, r: r, err: err}
-			out[i].clock, out[i].told = readClock(addr, began, d.clock(), r.GetUnixMs())
+			out[i].clock, out[i].hasClock = readClock(addr, began, d.clock(), r.GetUnixMs())
 		})
 	}
 	all.Wait()

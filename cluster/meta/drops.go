@@ -149,7 +149,7 @@ func (s *Schema) ForgetDrops(ctx context.Context,
 			}
 			c.Gone = addToRanges(c.Gone, id)
 			// The record with the table's name is needed only while the drop may have to be
-			// finished by name (dropUntold).
+			// finished by name (finishableDrop).
 			row := droppedRow(id)
 			if value, err := s.get(ctx, row); err != nil {
 				return nil, err
@@ -162,10 +162,10 @@ func (s *Schema) ForgetDrops(ctx context.Context,
 	})
 }
 
-// dropUntold returns nil if a table of that name was dropped by a request that may have failed
+// finishableDrop returns nil if a table of that name was dropped by a request that may have failed
 // before every tablet had the new version: the next distribution finishes it. Otherwise it
 // returns the rejection. The caller holds ddl.
-func (s *Schema) dropUntold(ctx context.Context, c *pb.Catalogue, name string) error {
+func (s *Schema) finishableDrop(ctx context.Context, c *pb.Catalogue, name string) error {
 	// A dated drop has reached all tablets (DateDrops), and so has each version that this process
 	// has distributed.
 	if s.observers.publisher.published.Load() < c.Version {

@@ -82,7 +82,7 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 			return nil, err
 		}
 		if t == nil {
-			return nil, s.dropUntold(ctx, c, name)
+			return nil, s.finishableDrop(ctx, c, name)
 		}
 		if t.Id != id {
 			return nil, refuse(pb.Error_CODE_NO_TABLE,

@@ -187,10 +187,10 @@ func (l *logins) identify(req *http.Request, token string) (User, error) {
 	return l.tokens.User(req.Context(), addr, token)
 }
 
-// instead returns nil if the request's user has logged in, and so may read what others may not.
+// admitByLogin returns nil if the request's user has logged in, and so may read what others may not.
 // Otherwise it returns a refusal with the text of why, if the request carries no token, or the
 // error of the login.
-func (l *logins) instead(req *http.Request, why error) error {
+func (l *logins) admitByLogin(req *http.Request, why error) error {
 	_, err := l.identify(req, l.tokenOf(req))
 	if err != nil && l.tokenOf(req) == "" {
 		return &Refusal{http.StatusUnauthorized, CodeLogin, why.Error()}

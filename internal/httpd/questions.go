@@ -46,7 +46,7 @@ func serveQuestions(mux *http.ServeMux, o Options, w *clusterWatch, l *logins) {
 		mux.HandleFunc("GET /api/v1/"+name, ownSite(func(w http.ResponseWriter, req *http.Request) {
 			if q.Data && o.MayRead != nil {
 				if err := o.MayRead(req); err != nil {
-					if err = l.instead(req, err); err != nil {
+					if err = l.admitByLogin(req, err); err != nil {
 						refuse(w, err)
 						return
 					}

@@ -84,7 +84,7 @@ func resolved(v View, r *ChangesRequest) (Timestamp, []LockInfo) {
 		if !r.wants(c) || !l.blocks(r.At) {
 			continue
 		}
-		below := max(l.StartTS, l.Above) // the transaction's commit timestamp will be greater
+		below := max(l.StartTS, l.CommitsAbove) // the transaction's commit timestamp will be greater
 		if least := max(l.CommitTS, l.MinCommitTS); least != 0 {
 			below = least - 1
 		}

@@ -86,7 +86,7 @@ func TestPagesOfChanges(t *testing.T) {
 func TestChangesStopBelowAsyncLocks(t *testing.T) {
 	v := mvcctest.NewMemView()
 	v.PutLock(parseCell("a.x"), mvcc.Lock{
-		StartTS: 10, Primary: parseCell("a.x"), Kind: mvcc.KindPut, MinCommitTS: 20, Above: 25,
+		StartTS: 10, Primary: parseCell("a.x"), Kind: mvcc.KindPut, MinCommitTS: 20, CommitsAbove: 25,
 	})
 	for at, want := range map[mvcc.Timestamp]mvcc.Timestamp{19: 19, 20: 19, 30: 19} {
 		r := mvcc.ChangesRequest{Span: wholeTable, Since: 5, At: at, MaxBytes: 1000}

@@ -32,7 +32,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	e := effects{list: make([]Mutation, 0, len(writes)+len(r.Intents))}
 	locks := make([]Lock, len(writes))
 	var blocking []LockInfo
-	var least Timestamp
+	var minCommitTS Timestamp
 	own := 0
 	for i := range writes {
 		w := &writes[i]
@@ -41,7 +41,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 			// An earlier copy of this request has locked the cell. The expiry stays: only a
 			// heartbeat of a living coordinator moves it. So does MinCommitTS, which others may
 			// have seen.
-			least = max(least, lock.MinCommitTS)
+			minCommitTS = max(minCommitTS, lock.MinCommitTS)
 			own++
 			continue
 		}
@@ -61,7 +61,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 			if w.Cell == r.Primary {
 				locks[i].Secondaries = r.Secondaries
 			}
-			least = max(least, r.MinCommitTS)
+			minCommitTS = max(minCommitTS, r.MinCommitTS)
 			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
 		case StatusLocked:
 			// Continue: the caller can resolve all locks at once, and a conflict at a later cell
@@ -82,7 +82,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	if len(blocking) > 0 {
 		return Result{Status: StatusLocked, Locks: blocking}, nil, nil
 	}
-	return Result{MinCommitTS: least}, e.list, nil
+	return Result{MinCommitTS: minCommitTS}, e.list, nil
 }
 
 // prewriteIntents adds the request's weak intents. They conflict with nothing, but a transaction

@@ -27,7 +27,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 		return Result{}, nil, fmt.Errorf("%w: a rollback that asks, but names no cell", ErrInvalid)
 	}
 	e := effects{list: make([]Mutation, 0, 2*(len(r.Cells)+len(r.Intents)))}
-	var least Timestamp // the greatest MinCommitTS
+	var minCommitTS Timestamp // of the transaction: the greatest of its locks
 	over, missing := false, false
 	for _, c := range r.Cells {
 		lock, locked := v.Lock(c)
@@ -37,7 +37,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 		if locked && lock.heldBy(r.StartTS) {
 			// The lock itself is the proof that the cell is undecided, also below the safepoint.
 			e.rollback(c, &lock)
-			least = max(least, lock.MinCommitTS)
+			minCommitTS = max(minCommitTS, lock.MinCommitTS)
 			over = over || !lock.async()
 			continue
 		}
@@ -62,7 +62,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	case r.Ask && missing:
 		return Result{Status: StatusNotFound}, nil, nil
 	case !over && !missing && len(r.Cells) > 0:
-		return Result{Status: StatusLive, MinCommitTS: least}, nil, nil
+		return Result{Status: StatusLive, MinCommitTS: minCommitTS}, nil, nil
 	}
 	for _, c := range r.Intents {
 		if err := rollbackIntent(v, c, r.StartTS, &e); err != nil {

@@ -96,10 +96,10 @@ type Lock struct {
 	// released by the tablet alone: nothing may resolve it, and readers and writers wait for it in
 	// the tablet.
 	Token uint64
-	// Above, of locks in a leader's memory, is a timestamp at or below which the transaction certainly
-	// does not commit: one that the leader knew when it evaluated the prewrite, before the client
-	// requested its commit timestamp. It is never encoded.
-	Above Timestamp
+	// CommitsAbove, of locks in a leader's memory, is a timestamp at or below which the transaction
+	// certainly does not commit: one that the leader knew when it evaluated the prewrite, before the
+	// client requested its commit timestamp. It is never encoded.
+	CommitsAbove Timestamp
 	// CommitTS is set on a reservation once the oracle has answered: readers below it
 	// need not wait.
 	CommitTS Timestamp

@@ -72,8 +72,8 @@ func Sampling(provider trace.TracerProvider, share float64, most int) *Tracer {
 	return t
 }
 
-// passes reports whether to skip a root without requesting it from the provider.
-func (t *Tracer) passes() bool {
+// skipsRoot reports whether to skip a root without requesting it from the provider.
+func (t *Tracer) skipsRoot() bool {
 	return (t.below < math.MaxUint64 && rand.Uint64() >= t.below) ||
 		(t.limit != nil && !t.limit.Allow())
 }
@@ -82,7 +82,7 @@ func (t *Tracer) passes() bool {
 // Spans started with the returned context belong to the same trace, or are not sampled either; but
 // below a root that a Tracer of Sampling skips, they are roots again.
 func (t *Tracer) Start(ctx context.Context, name string) (context.Context, *Span) {
-	if t == nil || (!trace.SpanContextFromContext(ctx).IsValid() && t.passes()) {
+	if t == nil || (!trace.SpanContextFromContext(ctx).IsValid() && t.skipsRoot()) {
 		return ctx, nil
 	}
 	ctx, span := t.tracer.Start(ctx, name)
@@ -93,7 +93,7 @@ func (t *Tracer) Start(ctx context.Context, name string) (context.Context, *Span
 // process, or as a root if parent is the zero Context. It returns nil if the span is not
 // sampled.
 func (t *Tracer) Continue(parent Context, name string, began time.Time) *Span {
-	if t == nil || (parent == (Context{}) && t.passes()) {
+	if t == nil || (parent == (Context{}) && t.skipsRoot()) {
 		return nil
 	}
 	ctx := context.Background()

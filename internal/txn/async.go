@@ -50,13 +50,13 @@ func (a *asyncCommit) tried(part *prewritePart, v verdict, err error) {
 func (a *asyncCommit) note(res *pb.MutationResult) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch least := res.GetMinCommitTs(); {
+	switch minCommitTS := res.GetMinCommitTs(); {
 	case res.Status == pb.Status_STATUS_COMMITTED:
 		a.decided = mvcc.Timestamp(res.CommitTs)
-	case least == 0:
+	case minCommitTS == 0:
 		return Errorf("%w: a prewrite returned no timestamp: %v", ErrUnavailable, res)
 	default:
-		a.commitTS = max(a.commitTS, mvcc.Timestamp(least))
+		a.commitTS = max(a.commitTS, mvcc.Timestamp(minCommitTS))
 		a.spare = max(a.spare, mvcc.Timestamp(res.SpareTs))
 	}
 	return nil
@@ -162,10 +162,10 @@ func finallyRefused(err error) bool {
 // asyncOutcome is what the cells of an asynchronous commit have answered. The zero outcome is that of
 // no cells.
 type asyncOutcome struct {
-	rolledBack bool
-	open       bool           // a cell has neither lock nor record, and may still get its lock
-	commitTS   mvcc.Timestamp // of a record, or the field least once all cells are locked; 0: none
-	least      mvcc.Timestamp // the greatest MinCommitTS of the locks
+	rolledBack  bool
+	open        bool           // a cell has neither lock nor record, and may still get its lock
+	commitTS    mvcc.Timestamp // of a record, or minCommitTS once all cells are locked; 0: none
+	minCommitTS mvcc.Timestamp // of the transaction: the greatest of its locks
 }
 
 // add adds the answer of some cells.
@@ -178,7 +178,7 @@ func (o *asyncOutcome) add(res *pb.MutationResult) error {
 	case pb.Status_STATUS_NOT_FOUND:
 		o.open = true
 	case pb.Status_STATUS_LIVE:
-		o.least = max(o.least, mvcc.Timestamp(res.MinCommitTs))
+		o.minCommitTS = max(o.minCommitTS, mvcc.Timestamp(res.MinCommitTs))
 		if res.MinCommitTs != 0 {
 			return nil
 		}
@@ -216,7 +216,7 @@ func (r *resolver) decide(ctx context.Context, startTS mvcc.Timestamp, cells []m
 	case err != nil:
 		return out, err
 	case !out.open: // all cells are locked
-		out.commitTS = out.least
+		out.commitTS = out.minCommitTS
 	}
 	return out, nil
 }

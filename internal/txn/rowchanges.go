@@ -26,10 +26,10 @@ type rowChanges struct {
 
 // row is the changes of one row, as far as gathered.
 type row struct {
-	changes         []*pb.ReadCell
-	size            int
-	skipped         bool // too large: only the first change is kept
-	oldest, greater mvcc.Timestamp
+	changes        []*pb.ReadCell
+	size           int
+	skipped        bool // too large: only the first change is kept
+	oldest, newest mvcc.Timestamp
 }
 
 func (g *rowChanges) run(ctx context.Context) error {
@@ -68,11 +68,11 @@ func (g *rowChanges) scan(ctx context.Context, span mvcc.Span, since, to mvcc.Ti
 func (w *row) add(c *pb.ReadCell, divisible bool) {
 	ts := mvcc.Timestamp(c.CommitTs)
 	if len(w.changes) == 0 {
-		w.oldest, w.greater = ts, ts
+		w.oldest, w.newest = ts, ts
 	}
-	w.oldest, w.greater = min(w.oldest, ts), max(w.greater, ts)
+	w.oldest, w.newest = min(w.oldest, ts), max(w.newest, ts)
 	w.size += len(c.Value) + len(c.Cell.Row) + len(c.Cell.Column)
-	w.skipped = w.skipped || (divisible && w.size > maxRowChanges && w.oldest < w.greater)
+	w.skipped = w.skipped || (divisible && w.size > maxRowChanges && w.oldest < w.newest)
 	if w.skipped && len(w.changes) > 0 {
 		w.changes = w.changes[:1]
 		return
@@ -87,7 +87,7 @@ func (g *rowChanges) end(ctx context.Context, w *row, table mvcc.TableID, since,
 	if done.skipped {
 		name := string(done.changes[0].Cell.Row)
 		span := mvcc.Span{Table: table, Start: name, End: name + "\x00", HasEnd: true}
-		half := done.oldest + (done.greater-done.oldest)/2
+		half := done.oldest + (done.newest-done.oldest)/2
 		if err := g.scan(ctx, span, since, half); err != nil {
 			return err
 		}

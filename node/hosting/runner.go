@@ -139,7 +139,7 @@ func (h *Host) scannerConfig(targets []notify.Target) scanner.Config {
 		Targets: targets, Places: places{h.cfg.Router},
 		Walker: scanner.NewWalker(h.cfg.Client.Transport()), Survey: h.cfg.Survey,
 		Hints: h.hints(), Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: h.cfg.Node.Logger,
-		PaceMax: tune.ScanPauseMax, Young: tune.Young,
+		PaceMax: tune.ScanPauseMax, MinAge: tune.Young,
 		// The oracle's time and not the clock's: after several quick restarts the oracle is far
 		// ahead, and by the clock the locks left by a crash would look too young to resolve.
 		Now: h.cfg.Client.OracleTime, Traces: h.cfg.Traces,

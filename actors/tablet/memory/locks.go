@@ -22,9 +22,9 @@ type lockTable struct {
 // lockEntry is a cell's lock. Every comparison copies two entries, hence the pointer. The
 // lock is immutable.
 type lockEntry struct {
-	cell  mvcc.Cell
-	lock  *mvcc.Lock
-	above mvcc.Timestamp // Lock.Above
+	cell         mvcc.Cell
+	lock         *mvcc.Lock
+	commitsAbove mvcc.Timestamp
 }
 
 // lessCell orders cells as the store does, by table, row, class and column, so that the locks
@@ -68,16 +68,16 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 }
 
 // put sets the cell's lock to l, replacing an existing one. l must not change afterwards: copies
-// of the tree share it. above is the lock's Above if it is new; a lock that replaces one of the
-// same transaction, as by a heartbeat, keeps the Above of the replaced one: the client may have
-// requested its commit timestamp since.
-func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock, above mvcc.Timestamp) {
+// of the tree share it. commitsAbove is the lock's CommitsAbove if it is new; a lock that replaces
+// one of the same transaction, as by a heartbeat, keeps the CommitsAbove of the replaced one: the
+// client may have requested its commit timestamp since.
+func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock, commitsAbove mvcc.Timestamp) {
 	t.copied = nil
-	before, replaced := t.tree.Set(lockEntry{c, l, above})
+	before, replaced := t.tree.Set(lockEntry{c, l, commitsAbove})
 	if replaced {
 		t.count(before.lock, -1)
 		if before.lock.StartTS == l.StartTS {
-			t.tree.Set(lockEntry{c, l, before.above})
+			t.tree.Set(lockEntry{c, l, before.commitsAbove})
 		}
 	}
 	t.count(l, 1)
@@ -131,7 +131,7 @@ func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Loc
 	return func(yield func(mvcc.Cell, mvcc.Lock) bool) {
 		visit := func(e lockEntry) bool {
 			l := *e.lock
-			l.Above = e.above
+			l.CommitsAbove = e.commitsAbove
 			return yield(e.cell, l)
 		}
 		if !reverse {

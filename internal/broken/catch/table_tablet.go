@@ -88,7 +88,7 @@ var ofTablets = []property{
 		assertion: "DELAYED-AFTER: .*"},
 	{tag: "spare_shared", pkg: "actors/tablet", test: "^TestSpareTimestamps$",
 		assertion: "SPARE-SHARED: .*"},
-	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestSoleVoterTakesBack$",
+	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestPublishedLeadershipTakesBack$",
 		assertion: "STALE-LEADER: .*"},
 	{tag: "lease_promise_forgotten", pkg: "actors/tablet/group", test: "^TestPromiseOutlivesCrash$",
 		assertion: "LEASE-BROKEN: .*"},

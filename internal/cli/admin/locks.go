@@ -377,7 +377,7 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) (resolved bool
 	case pb.Status_STATUS_LIVE: // an asynchronous commit: all its cells decide, not the primary alone
 		return v.Client.ForceLock(ctx, l)
 	default:
-		return false, coded.Errorf("", "%w: unexpected status of a rollback: %v", shell.ErrNoAnswer, status)
+		return false, coded.Errorf("", "%w: unexpected status of a rollback: %v", shell.ErrInvalidAnswer, status)
 	}
 }
 

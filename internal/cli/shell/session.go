@@ -25,8 +25,8 @@ type Session struct {
 	DB        *percolator.DB
 }
 
-// ErrNoAnswer reports that a tablet's answer does not fit the request.
-var ErrNoAnswer = errors.New("invalid answer from the node")
+// ErrInvalidAnswer reports that a tablet's answer does not fit the request.
+var ErrInvalidAnswer = errors.New("invalid answer from the node")
 
 // Now returns the oracle's time, from which ages and expiries are computed, never from this machine's
 // clock.

@@ -11,9 +11,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestSoleVoterSaysTermAndMark: the term and mark that SoleVoter returns equal the tablet's answer
+// TestPublishedLeadershipSaysTermAndMark: the term and mark that it returns equal the tablet's answer
 // to the oracle.
-func TestSoleVoterSaysTermAndMark(t *testing.T) {
+func TestPublishedLeadershipSaysTermAndMark(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	for _, raise := range []uint64{0, 1000, 500, 2000} {
 		asked := r.do(1, &pb.TabletRequest{
@@ -31,9 +31,9 @@ func TestSoleVoterSaysTermAndMark(t *testing.T) {
 	}
 }
 
-// TestSoleVoterTakesBack: a tablet that loses its leadership withdraws them before it can be
+// TestPublishedLeadershipTakesBack: a tablet that loses its leadership withdraws them before it can be
 // observed.
-func TestSoleVoterTakesBack(t *testing.T) {
+func TestPublishedLeadershipTakesBack(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if _, _, _, ok := r.alone.Confirmed(); !ok {
 		t.Fatal("a tablet that leads as the only voter does not report it")
@@ -47,27 +47,27 @@ func TestSoleVoterTakesBack(t *testing.T) {
 	}
 }
 
-// TestSoleVoterSaysNothingAmongSeveral: leadership among several voters needs their confirmation.
-func TestSoleVoterSaysNothingAmongSeveral(t *testing.T) {
+// TestPublishedLeadershipSaysNothingAmongSeveral: leadership among several voters needs their confirmation.
+func TestPublishedLeadershipSaysNothingAmongSeveral(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	meta := newTablet(r.system, r.store, r.logs, r.readers, 1, r,
-		Config{SoleVoter: &SoleVoter{}, Logger: slog.New(slog.DiscardHandler)})
+		Config{Leadership: &PublishedLeadership{}, Logger: slog.New(slog.DiscardHandler)})
 	if err := meta.open(); err != nil {
 		t.Fatal(err)
 	}
 	meta.leading = true
-	if meta.publishLeadership(); !reportsSoleVoter(meta) {
+	if meta.publishLeadership(); !reportsLeadership(meta) {
 		t.Error("the only voter reports nothing")
 	}
 	meta.group.ApplyConfChange(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{
 		{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)},
 	}}, meta.descriptor)
-	if meta.publishLeadership(); reportsSoleVoter(meta) {
+	if meta.publishLeadership(); reportsLeadership(meta) {
 		t.Error("one of two voters reports that it leads")
 	}
 }
 
-func reportsSoleVoter(t *Tablet) bool {
-	_, _, _, ok := t.cfg.SoleVoter.Confirmed()
+func reportsLeadership(t *Tablet) bool {
+	_, _, _, ok := t.cfg.Leadership.Confirmed()
 	return ok
 }
