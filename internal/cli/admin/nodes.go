@@ -29,9 +29,9 @@ func nodeList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the nodes of the cluster and their states",
-		Long: `List the nodes recorded in meta, with the state that the answering node has received by
-gossip, at most a few seconds old. While meta has no quorum, the list comes from the
-answering node's cache, and a line states its age.`,
+		Long: `List the nodes recorded in meta. STATE is the state recorded there. HERE is alive or away, as the
+answering node knows by gossip, at most a few seconds old, and marks the node that leads meta. While meta
+has no quorum, the list comes from the answering node's cache, and a line states its age.`,
 		Example: "node ls\nnode ls -o json",
 	}
 	return d.ClientCommand(cmd, listNodes)
