@@ -53,6 +53,7 @@ func variants() []variant {
 		{name: "without the cache", setup: setup{client: txn.Config{ReadCacheBytes: 1}}, batch: 1},
 		{name: "without prefetching, cache and reads of several rows", setup: setup{client: txn.Config{ReadCacheBytes: 1}}, forget: true, apart: true, batch: 1},
 		{name: "client sends one operation in a message", setup: setup{batch: config.Batch{Client: one}}, batch: 1},
+		{name: "without asynchronous commits", setup: setup{client: txn.Config{AsyncCommits: func() bool { return false }}}, batch: 1},
 		{name: "tablets and log handle one at a time", setup: setup{batch: config.Batch{Tablet: one, Log: one}}, batch: 1},
 		{name: "nothing is batched", setup: setup{
 			batch:  config.Batch{Tablet: one, Log: one, Client: one, Oracle: one, Lockd: one},

@@ -91,8 +91,8 @@ func workloads(sizes string) (all []workload, err error) {
 		if err != nil || n < 1 {
 			return nil, fmt.Errorf("-sizes %q: want numbers of at least 1", sizes)
 		}
-		all = append(all, workload{fmt.Sprintf("one-phase, %d B", n), n, false},
-			workload{fmt.Sprintf("two-phase, %d B", n), n, true})
+		all = append(all, workload{name: fmt.Sprintf("one-phase, %d B", n), size: n},
+			workload{name: fmt.Sprintf("two-phase, %d B", n), size: n, twoPhase: true})
 	}
 	return append(all, workload{name: "web index"}), nil
 }

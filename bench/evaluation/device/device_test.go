@@ -35,7 +35,7 @@ func TestCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := options{count: 400, callers: 8}
-	for _, w := range []workload{{"one-phase", 10_000, false}, {"two-phase", 10_000, true}} {
+	for _, w := range []workload{{name: "one-phase", size: 10_000}, {name: "two-phase", size: 10_000, twoPhase: true}} {
 		d := disk.New(t, 2<<30)
 		f, err := commit(ctx, o, w, d, binary, filepath.Join(d.Dir(), "data"))
 		if err != nil {

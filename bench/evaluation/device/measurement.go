@@ -46,7 +46,7 @@ func run(ctx context.Context, r *harness.Run) error {
 
 func measureAll(ctx context.Context, r *harness.Run, o options) error {
 	for range r.Rounds {
-		for _, w := range []workload{{"one-phase, 100 B", 100, false}, {"two-phase, 100 B", 100, true}} {
+		for _, w := range []workload{{name: "one-phase, 100 B", size: 100}, {name: "two-phase, 100 B", size: 100, twoPhase: true}} {
 			f, err := measure(ctx, o, w, r.Binary)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
@@ -93,9 +93,14 @@ func measureIndex(ctx context.Context, r *harness.Run, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("web index: %w", err)
 	}
+	used, err := measure(ctx, o, workload{name: "web index", used: r.Binary}, builds)
+	if err != nil {
+		return fmt.Errorf("web index in a used store: %w", err)
+	}
 	const ratio = "device bytes per user byte"
 	record(r, "web index", f, float64(user), "≤ 15")
 	r.Ratio(ratio, "web index, pages in blocks of 4 KiB", float64(f.written)/float64(blocks), "≤ 15")
+	r.Ratio(ratio, "the same, in a store that has written 256 MiB before", float64(used.written)/float64(blocks), "≤ 15")
 	if f.cellBytes > 0 {
 		r.Ratio(ratio, "web index, all cells", float64(f.written)/float64(f.cellBytes), "")
 	}
