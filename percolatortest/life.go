@@ -135,7 +135,8 @@ func (l *life) acknowledge(ctx context.Context, d *pb.TabletDescriptor, req *pb.
 	return r, err
 }
 
-// conflicting returns a conflict if CommitConflicts occurs, else nil.
+// conflicting returns a conflict if the test has injected CommitConflicts for the transaction, else
+// nil.
 func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletResponse {
 	if len(writes) == 0 || l.faults.take(l.faults.runs.observer(start), start,
 		CommitConflicts) == nil {

@@ -23,12 +23,12 @@ type Batch struct {
 	size    int
 	entries int // entries in Badger, where a long value has several
 
-	tablets []tabletChange // changes of tablets' figures, for the next checkpoint
+	tablets []tabletChange // changes of tablets' states and Applied records, for the next checkpoint
 	log     []logChange    // changes of the log, durable when the batch is committed
 	barrier bool           // also makes everything committed before durable
 }
 
-// tabletChange changes a tablet's figures.
+// tabletChange changes a tablet's state or Applied record, or ends both.
 type tabletChange struct {
 	kind    tabletChangeKind
 	tablet  uint64

@@ -82,7 +82,8 @@ func recordedMemTableSize(o Options) (int64, error) {
 	if err == nil {
 		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		if err != nil || n < minMemTableSize {
-			return 0, fmt.Errorf("%w: %s in %s contains %q", ErrDamaged, memTableFile, o.Dir, text)
+			return 0, fmt.Errorf("%w: %s in %s contains %q, not a size of at least %d bytes", ErrDamaged,
+				memTableFile, o.Dir, text, minMemTableSize)
 		}
 		return n, nil
 	}

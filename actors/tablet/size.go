@@ -19,8 +19,9 @@ import (
 // size and replicates the result. One measurement is under way at a time, in pieces that
 // read workers read; the rest runs in the tablet's turns.
 
-// sizing records the accuracy of this replica's count. Only the tablet's turns touch it;
-// read workers get what they need in a job.
+// sizing records how accurate this replica's count is, the measurement under way, and the row that
+// halves the measured size. Only the tablet's turns touch it; read workers get what they need in a
+// job.
 type sizing struct {
 	churn  uint64 // bytes put and deleted since the last measurement
 	grown  int64  // bytes put less those of deleted keys, independent of measurements

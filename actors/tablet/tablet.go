@@ -44,7 +44,7 @@ type Tablet struct {
 	batch     *actorkit.Batcher[*Call]
 	published publishedHint
 	history   history.History
-	sizing    sizing // accuracy of the tablet's size
+	sizing    sizing // measurement of the tablet's size, and its split row
 	loads     loads
 	reads     readStages
 	changes   []changesWaiting

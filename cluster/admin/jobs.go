@@ -85,7 +85,7 @@ func (j *Jobs) keep(job *pb.Job, now time.Time) {
 	job.SeenUnixMs = now.UnixMilli()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	// All times of a node's jobs are by this node's clock.
+	// By this node's clock, as SeenUnixMs: a time from the client is overwritten.
 	job.StartedUnixMs = job.SeenUnixMs
 	j.jobs = slices.DeleteFunc(j.jobs, func(o *pb.Job) bool {
 		same := o.Kind == job.Kind && o.Id == job.Id

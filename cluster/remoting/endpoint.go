@@ -169,7 +169,7 @@ func (e *endpoint) send(s grpc.ClientStream) error {
 		err := s.RecvMsg(&buffer)
 		if err == nil {
 			buffer.Free()
-			err = errors.New("the node has sent a second answer")
+			err = errors.New("unexpected frame after the welcome")
 		}
 		e.cancel(err)
 		end <- err

@@ -100,7 +100,7 @@ const (
 	// markLead is the distance of the oracle's new mark from the highest known timestamp: more
 	// than one raise of the mark.
 	markLead = 10 * time.Second
-	// maxAhead limits how far that timestamp may be ahead of this machine's clock.
+	// maxAhead limits how far the highest known timestamp may be ahead of this machine's clock.
 	maxAhead = 24 * time.Hour
 )
 

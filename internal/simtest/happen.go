@@ -137,7 +137,8 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 	set(false)
 }
 
-// freeze suspends only Raft on the leader of a tablet for the time of the event.
+// freeze suspends Raft, and nothing else, on the node that leads the tablet, for the time of the
+// event.
 func (c *Cluster) freeze(ctx context.Context, e Event) {
 	m, _ := c.leader(ctx, e.A)
 	if m == nil {

@@ -225,7 +225,7 @@ func (m *meta) TabletsOf(ctx context.Context,
 				return m.transport.Locate(ctx, at.Table, at.Row, locatePage)
 			})
 			if err == nil && len(page) == 0 {
-				err = Errorf("%w: no tablet holds row %q", ErrUnavailable, at.Row)
+				err = Errorf("%w: no tablet holds row %q of table %d", ErrUnavailable, at.Row, at.Table)
 			}
 			if err != nil {
 				yield(nil, err)

@@ -13,8 +13,7 @@ import (
 
 // Replay of a log during Open, on the caller's goroutine.
 
-// maxMissing limits the entries that one replica may have before the oldest segment; more count as
-// damage.
+// maxMissing limits the entries of one replica whose segments may be gone; more count as damage.
 const maxMissing = 1 << 26
 
 // find opens the segments in the directory and reads their headers. Once it has verified that
@@ -192,8 +191,11 @@ func (l *Log) readFrames(s, next *segment, b []byte) error {
 		at += f.span()
 		s.frames++
 	}
-	if s.end = at; s.frames == 0 || next != nil && at != end {
-		return l.damage(s, at, "the segment should end at %d, but has only %d frames", end, s.frames)
+	switch s.end = at; {
+	case s.frames == 0:
+		return l.damage(s, at, "the segment has no frame")
+	case next != nil && at > end:
+		return l.damage(s, at, "frame %d ends at %d, beyond the segment's end at %d", s.frames-1, at, end)
 	}
 	return nil
 }

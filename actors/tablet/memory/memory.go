@@ -151,7 +151,7 @@ func (m *Memory) holds(table mvcc.TableID) bool {
 func (m *Memory) Reserve(writes []mvcc.CellWriteRequest, lock *mvcc.Lock) {
 	for i := range writes {
 		l := lock
-		if writes[i].Kind == mvcc.KindLock { // readers do not wait for it
+		if writes[i].Kind == mvcc.KindLock { // readers do not wait for a cell that is only locked
 			without := *lock
 			without.Kind = mvcc.KindLock
 			l = &without

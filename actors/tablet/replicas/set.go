@@ -351,7 +351,8 @@ func (s *Set) Stats() Stats {
 		}
 	}
 	if out.Closed > 0 {
-		out.Why = fmt.Errorf("%w: tablet %d (one of %d), after a failed installation or merge: %w",
+		out.Why = fmt.Errorf("%w: tablet %d (one of %d closed), since an installation or merge failed; "+
+			"opening it is retried: %w",
 			ErrClosed, first, out.Closed, out.Why)
 	}
 	return out
