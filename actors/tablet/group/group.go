@@ -71,7 +71,7 @@ type Group struct {
 	cfg  Config
 	raft *raft.RawNode
 	members
-	retention
+	retention retention
 
 	term    uint64 // raft's current term
 	leader  uint64 // the replica that is believed to lead; else 0
@@ -118,7 +118,7 @@ func New(cfg Config) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.truncated = first - 1
+	g.retention.truncated = first - 1
 	if g.last, err = cfg.Storage.LastIndex(); err != nil {
 		return nil, err
 	}
@@ -254,11 +254,11 @@ func (g *Group) append(m *raftpb.Message) *Append {
 		g.replayed = min(g.replayed, m.Entries[0].GetIndex()-1)
 	}
 	for _, e := range m.Entries {
-		g.sizes.append(e.GetIndex(), len(e.Data))
+		g.retention.sizes.append(e.GetIndex(), len(e.Data))
 		g.last = e.GetIndex()
 	}
 	var err error
-	if a.Truncate, err = g.truncateTo(); err != nil {
+	if a.Truncate, err = g.retention.truncateTo(g.visible, g.cfg.Storage.Checkpoint, g.served); err != nil {
 		g.err = err
 	}
 	if len(m.Entries) > 0 || voted || a.Truncate > 0 {

@@ -235,7 +235,7 @@ type Snapshot struct {
 // unknown.
 func (g *Group) beginSnapshot(m *raftpb.Message) (s Snapshot) {
 	to := m.GetTo()
-	if _, underWay := g.snapshots[to]; underWay {
+	if _, underWay := g.retention.snapshots[to]; underWay {
 		return s
 	}
 	node := Replica(g.descriptor, to).GetNodeId()
@@ -244,7 +244,7 @@ func (g *Group) beginSnapshot(m *raftpb.Message) (s Snapshot) {
 		return s
 	}
 	s = Snapshot{To: to, Node: node, Index: m.GetSnapshot().GetMetadata().GetIndex(), Message: m}
-	g.holdLog(to, s.Index)
+	g.retention.holdLog(to, s.Index)
 	return s
 }
 
@@ -256,7 +256,7 @@ func (g *Group) beginSnapshot(m *raftpb.Message) (s Snapshot) {
 // next snapshot at once. But the replica may have received the last leader's snapshot in between,
 // which is why it refused this one, or it has received this one and only the answer was lost.
 func (g *Group) SnapshotEnded(to uint64, begun bool) {
-	delete(g.snapshots, to)
+	delete(g.retention.snapshots, to)
 	status := raft.SnapshotFinish
 	if !begun {
 		status = raft.SnapshotFailure

@@ -42,45 +42,41 @@ func (r *retention) holdLog(replica, index uint64) {
 	r.snapshots[replica] = index
 }
 
-// truncateTo returns the entry up to which to truncate the log with this append, or 0 for none. A
-// checkpoint has made the effects of that entry durable.
-func (g *Group) truncateTo() (uint64, error) {
-	if g.visible < g.truncated+keptEntries+truncateEvery && g.sizes.total < truncateBytes {
+// truncateTo returns the entry up to which to truncate the log with this append, or 0 for none. Effects
+// are readable up to visible; checkpoint returns the index up to which they are durable. progress calls
+// its argument with the last entry of each replica that the log serves.
+func (r *retention) truncateTo(visible uint64, checkpoint func() (uint64, error),
+	progress func(func(match uint64))) (uint64, error) {
+	if visible < r.truncated+keptEntries+truncateEvery && r.sizes.total < truncateBytes {
 		return 0, nil
 	}
-	checkpoint, err := g.cfg.Storage.Checkpoint()
-	if err != nil || checkpoint <= g.truncated { // the next checkpoint may be far away
+	durable, err := checkpoint()
+	if err != nil || durable <= r.truncated { // the next checkpoint may be far away
 		return 0, err
 	}
-	kept := g.visible - g.sizes.lastWithin(g.visible, keptEntries, keptBytes)
-	to := min(kept, g.unneededUpTo(), checkpoint)
-	if to <= g.truncated {
+	kept := visible - r.sizes.lastWithin(visible, keptEntries, keptBytes)
+	to := min(kept, r.unneededUpTo(visible, progress), durable)
+	if to <= r.truncated {
 		return 0, nil
 	}
-	g.truncated = to
-	g.sizes.truncate(to)
+	r.truncated = to
+	r.sizes.truncate(to)
 	return to, nil
 }
 
 // unneededUpTo returns the last entry that no other replica and no running snapshot needs, within
 // the limits of the kept log: a dead or slow replica costs that much, and then a snapshot. A
-// follower knows no other replica's progress, and keeps the minimum: if it becomes leader, it only
-// sends more snapshots.
-func (g *Group) unneededUpTo() uint64 {
-	needed := g.visible
-	if g.raft.BasicStatus().RaftState == raft.StateLeader {
-		from := g.heldFrom(laggardEntries, laggardBytes)
-		g.raft.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
-			// A follower that needs removed entries gets a snapshot anyway, and then the entries
-			// after it.
-			if pr.State != tracker.StateSnapshot && pr.Match >= from {
-				needed = min(needed, pr.Match)
-			}
-		})
-	}
-	if len(g.snapshots) > 0 {
-		from := g.heldFrom(snapshotEntries, snapshotBytes)
-		for _, index := range g.snapshots {
+// follower that needs removed entries gets a snapshot anyway, and then the entries after it.
+func (r *retention) unneededUpTo(visible uint64, progress func(func(match uint64))) uint64 {
+	needed, from := visible, r.heldFrom(visible, laggardEntries, laggardBytes)
+	progress(func(match uint64) {
+		if match >= from {
+			needed = min(needed, match)
+		}
+	})
+	if len(r.snapshots) > 0 {
+		from := r.heldFrom(visible, snapshotEntries, snapshotBytes)
+		for _, index := range r.snapshots {
 			if index >= from {
 				needed = min(needed, index)
 			}
@@ -90,11 +86,25 @@ func (g *Group) unneededUpTo() uint64 {
 }
 
 // heldFrom returns the first index after which the log contains at most the given entries and bytes.
-func (g *Group) heldFrom(entries uint64, bytes int) uint64 {
-	if g.visible-g.truncated <= entries && g.sizes.total <= bytes {
-		return g.truncated
+func (r *retention) heldFrom(visible, entries uint64, bytes int) uint64 {
+	if visible-r.truncated <= entries && r.sizes.total <= bytes {
+		return r.truncated
 	}
-	return max(g.truncated, g.visible-g.sizes.lastWithin(g.visible, entries, bytes))
+	return max(r.truncated, visible-r.sizes.lastWithin(visible, entries, bytes))
+}
+
+// served calls visit with the last entry of each replica to which this leader sends entries. A
+// follower knows no other replica's progress, and keeps the minimum: if it becomes leader, it only
+// sends more snapshots.
+func (g *Group) served(visit func(match uint64)) {
+	if g.raft.BasicStatus().RaftState != raft.StateLeader {
+		return
+	}
+	g.raft.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if pr.State != tracker.StateSnapshot {
+			visit(pr.Match)
+		}
+	})
 }
 
 // logSizes holds the sizes, by index, of the log's entries appended since the replica was opened.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// leaderNode returns a RawNode that leads, with a learner that has entries up to match.
-func leaderNode(t *testing.T, match uint64) *raft.RawNode {
+// leaderNode returns a RawNode that leads, with a learner that has answered and has no entries.
+func leaderNode(t *testing.T) *raft.RawNode {
 	t.Helper()
 	storage := raft.NewMemoryStorage()
 	err := storage.ApplySnapshot(&raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
@@ -48,7 +48,7 @@ func leaderNode(t *testing.T, match uint64) *raft.RawNode {
 	work()
 	err = node.Step(&raftpb.Message{
 		Type: raftpb.MsgAppResp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1),
-		Term: proto.Uint64(node.BasicStatus().GetTerm()), Index: &match,
+		Term: proto.Uint64(node.BasicStatus().GetTerm()), Index: proto.Uint64(0),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +60,7 @@ func leaderNode(t *testing.T, match uint64) *raft.RawNode {
 // within bounds.
 func TestLogWaitsWithinBounds(t *testing.T) {
 	const visible, own = 100, 111 // own is the leader's last entry
+	progress := func(visit func(uint64)) { visit(60); visit(own) }
 	for _, c := range []struct {
 		name               string
 		truncated, visible uint64
@@ -84,19 +85,16 @@ func TestLogWaitsWithinBounds(t *testing.T) {
 		{name: "a snapshot and too many bytes", truncated: 10, visible: visible,
 			bytes: snapshotBytes + 1, sending: []uint64{30}, want: visible},
 	} {
-		g := &Group{
-			raft: leaderNode(t, 60), visible: c.visible,
-			retention: retention{truncated: c.truncated},
-		}
+		r := retention{truncated: c.truncated}
 		if c.bytes+c.had > 0 {
 			for i := c.truncated + 1; i <= c.visible; i++ {
-				g.sizes.append(i, map[uint64]int{11: c.had, 61: c.bytes}[i])
+				r.sizes.append(i, map[uint64]int{11: c.had, 61: c.bytes}[i])
 			}
 		}
 		for i, index := range c.sending {
-			g.holdLog(uint64(i), index)
+			r.holdLog(uint64(i), index)
 		}
-		if got := g.unneededUpTo(); got != c.want {
+		if got := r.unneededUpTo(c.visible, progress); got != c.want {
 			t.Errorf("%s: needed from %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -141,7 +139,7 @@ func TestLogSizes(t *testing.T) {
 // replica: its log may suffice by then, and a second snapshot be needless. If it does not, the
 // answer says so, and another snapshot is sent.
 func TestRefusedSnapshotAsksFirst(t *testing.T) {
-	node := leaderNode(t, 0)
+	node := leaderNode(t)
 	g := &Group{raft: node}
 	step := func(m *raftpb.Message) *raftpb.Message {
 		t.Helper()
@@ -166,9 +164,9 @@ func TestRefusedSnapshotAsksFirst(t *testing.T) {
 	if m := step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()}); m.GetType() != raftpb.MsgSnap {
 		t.Fatalf("the replica has no entry of the log, and gets %v", m)
 	}
-	g.holdLog(2, 10)
+	g.retention.holdLog(2, 10)
 	g.SnapshotEnded(2, true)
-	if node.HasReady() || len(g.snapshots) != 0 {
+	if node.HasReady() || len(g.retention.snapshots) != 0 {
 		t.Error("the next one does not wait")
 	}
 	m := step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()})
