@@ -13,6 +13,22 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
+// noteEnds declares the table of event, whose cells expire at the age, and an observer that writes gone
+// in each row whose event has ended.
+func noteEnds(event, gone percolator.Column, age time.Duration) func(*percolator.Registry) {
+	return func(r *percolator.Registry) {
+		r.Table(percolator.TableSpec{Name: event.Table, Expiry: percolator.Expiry{After: age}})
+		r.Table(percolator.TableSpec{Name: gone.Table})
+		r.Strong(gone.Table, event, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			_, ok, err := tx.Get(ctx, n.Row, event)
+			if err == nil && !ok {
+				tx.Set(n.Row, gone, nil)
+			}
+			return err
+		})
+	}
+}
+
 // TestExpiryFailOver: cells expire although the node that leads meta dies during their deletion.
 // Their observer sees each as a deletion, a snapshot still reads them, and a row that is rewritten
 // repeatedly stays.
@@ -23,19 +39,7 @@ func TestExpiryFailOver(t *testing.T) {
 	const rows, age = 4000, 5 * time.Second
 	event := percolator.Column{Table: "events", Name: "event"}
 	gone := percolator.Column{Table: "ends", Name: "gone"}
-	r := three(ctx, t, 1, func(_ int, c *node.Config) {
-		c.Observers = func(r *percolator.Registry) {
-			r.Table(percolator.TableSpec{Name: "events", Expiry: percolator.Expiry{After: age}})
-			r.Table(percolator.TableSpec{Name: "ends"})
-			r.Strong("ends", event, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
-				_, ok, err := tx.Get(ctx, n.Row, event)
-				if err == nil && !ok {
-					tx.Set(n.Row, gone, nil)
-				}
-				return err
-			})
-		}
-	})
+	r := three(ctx, t, 1, func(_ int, c *node.Config) { c.Observers = noteEnds(event, gone, age) })
 	r.lead(ctx, cluster.MetaTablet, 2)
 	db := r.nodes[0].DB()
 	write := func(names ...string) error {
@@ -60,8 +64,8 @@ func TestExpiryFailOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = before.Close() }()
-	// It counts the cells of the column, without that of the row that stays: on a loaded machine that row
-	// may not be written for so long that it expires, and ends too.
+	// The row that stays is not counted: on a loaded machine it may not be written for so long that it
+	// expires, and ends too.
 	count := func(r percolator.Reader, col percolator.Column) (n int, err error) {
 		for c, e := range r.Scan(ctx, percolator.Rows(col.Table).KeysOnly(), col) {
 			if e != nil {
