@@ -103,6 +103,7 @@ var ofNodes = []property{
 		assertion: "ANY-TOKEN: .*"},
 	{tag: "gateway_any_origin", pkg: "internal/gateway", test: "^TestOrigins$",
 		assertion: "ORIGIN-IGNORED: .*"},
+	{tag: "gateway_watch_gap", pkg: "internal/gateway", test: "^TestWatchBegin$", assertion: "WATCH-GAP: .*"},
 	{tag: "spare_new_only", pkg: "internal/health", test: "^TestSpareWhileChanging$",
 		assertion: "SPARE: .*"},
 }
