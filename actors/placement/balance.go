@@ -43,7 +43,7 @@ func (p *planner) balanceReplicas() {
 		p.plan.Changing++
 		// Only the learner is planned now. Later turns recognize its purpose (balanceGoal).
 		learner := changes(pb.ReplicaChange_KIND_ADD_LEARNER, []uint64{to})
-		p.step(tablet, Step{Changes: learner, Why: "balance"})
+		p.addStep(tablet, Step{Changes: learner, Why: "balance"})
 	}
 }
 

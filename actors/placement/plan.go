@@ -218,8 +218,8 @@ func (p *planner) block(format string, args ...any) {
 	}
 }
 
-// step adds a step for the tablet to the plan. Callers add at most one per tablet.
-func (p *planner) step(t *Tablet, st Step) {
+// addStep adds a step for the tablet to the plan. Callers add at most one per tablet.
+func (p *planner) addStep(t *Tablet, st Step) {
 	st.Tablet, st.Epoch = t.D.TabletId, t.D.Epoch
 	p.busy[st.Tablet] = true
 	p.plan.Steps = append(p.plan.Steps, st)
@@ -227,7 +227,7 @@ func (p *planner) step(t *Tablet, st Step) {
 
 // change plans the same kind of replica change on each of the nodes.
 func (p *planner) change(g *target, kind pb.ReplicaChange_Kind, nodes []uint64, why string) {
-	p.step(g.Tablet, Step{Changes: changes(kind, nodes), Ordered: g.order != nil, Why: why})
+	p.addStep(g.Tablet, Step{Changes: changes(kind, nodes), Ordered: g.order != nil, Why: why})
 }
 
 func changes(kind pb.ReplicaChange_Kind, nodes []uint64) []*pb.ReplicaChange {
@@ -242,7 +242,7 @@ func changes(kind pb.ReplicaChange_Kind, nodes []uint64) []*pb.ReplicaChange {
 func (p *planner) transfer(t *Tablet, to uint64, ordered bool, why string) {
 	p.leaders.add([]uint64{t.leader()}, t.leading(), -1)
 	p.leaders.add([]uint64{to}, t.leading(), 1)
-	p.step(t, Step{Leader: to, Ordered: ordered, Why: why})
+	p.addStep(t, Step{Leader: to, Ordered: ordered, Why: why})
 }
 
 // findEmptyNodes adds to the plan the draining or absent nodes that hold nothing any more.

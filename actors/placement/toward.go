@@ -99,7 +99,7 @@ func (p *planner) swapVoters(g *target, promote, demote []uint64) {
 	}
 	list := changes(pb.ReplicaChange_KIND_PROMOTE, ready)
 	list = append(list, changes(pb.ReplicaChange_KIND_DEMOTE, demote)...)
-	p.step(g.Tablet, Step{
+	p.addStep(g.Tablet, Step{
 		Changes: list, Ordered: g.order != nil, Why: "the new replica has caught up",
 	})
 }

@@ -29,16 +29,16 @@ type hint struct {
 // hinter is the actor that passes hints on to the dispatcher. It blocks while it waits for the
 // dispatcher and lockd; hints that arrive in the meantime are bounded and may be dropped.
 type hinter struct {
-	cfg     Config
-	ctx     context.Context
-	targets map[notify.Target]bool
-	locks   *holder
-	batch   *actorkit.Batcher[*hint]
-	waiting *atomic.Int64 // cells sent to the hinter and not yet passed on
-	stats   *Stats
-	done    chan struct{} // closed when it has ended
-	backlog backlogs
-	untaken func(notify.Target) // called when a hint was dropped for lack of room
+	cfg         Config
+	ctx         context.Context
+	targets     map[notify.Target]bool
+	locks       *holder
+	batch       *actorkit.Batcher[*hint]
+	waiting     *atomic.Int64 // cells sent to the hinter and not yet passed on
+	stats       *Stats
+	done        chan struct{} // closed when it has ended
+	backlog     backlogs
+	hintDropped func(notify.Target) // called when a hint was dropped for lack of room
 }
 
 // Receive handles one message.
@@ -128,7 +128,7 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 			refused = append(refused, cells[i])
 		case notify.Full:
 			h.stats.HintsDropped.Add(1)
-			h.untaken(notify.TargetOf(cells[i]))
+			h.hintDropped(notify.TargetOf(cells[i]))
 		case notify.Stopped:
 			h.stats.HintsDropped.Add(1)
 		case notify.Collapsed, notify.Deferred, notify.Unlinked, notify.Paused:

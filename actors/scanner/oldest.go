@@ -44,17 +44,17 @@ func newBacklogs(targets []notify.Target) backlogs {
 	return out
 }
 
-// untaken records that a cell was left for later, and reports whether a backlog starts.
-func (b *backlog) untaken(nowMillis int64) (begins bool) {
+// leftCell records that a cell was left for later, and reports whether a backlog starts.
+func (b *backlog) leftCell(nowMillis int64) (begins bool) {
 	b.seen.Store(nowMillis)
 	return !b.on.Swap(true)
 }
 
-// taken records a walk that has left no cell; all reports whether the walk covered all cells. The
+// leftNone records a walk that has left no cell; all reports whether the walk covered all cells. The
 // backlog ends in that case, or if no cell was left for the time quiet; ends reports whether it has
 // ended. Hints may have been dropped after the walk's reads, so a further walk must search for
 // slightly newer cells.
-func (b *backlog) taken(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
+func (b *backlog) leftNone(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
 	if !b.on.Load() || (!all && nowMillis-b.seen.Load() < quiet.Milliseconds()) {
 		return false
 	}
@@ -68,21 +68,21 @@ func (b *backlog) hinted(ts mvcc.Timestamp) bool {
 	return b == nil || (!b.on.Load() && ts.Millis() > b.ended.Load())
 }
 
-// untaken records that this turn has left a cell of the target for later.
-func (s *scan) untaken(t notify.Target) {
+// leaveForLater records that this turn has left a cell of the target for later.
+func (s *scan) leaveForLater(t notify.Target) {
 	s.left[t] = true
 	if b := s.backlog[t]; b != nil {
-		b.untaken(s.cfg.Now().UnixMilli())
+		b.leftCell(s.cfg.Now().UnixMilli())
 	}
 }
 
-// through ends the backlogs of the targets of which this turn has left no cell. all reports
+// endBacklogs ends the backlogs of the targets of which this turn has left no cell. all reports
 // whether it covered all cells. It reports whether a backlog has ended: the next turn must then
 // follow at once, for cells that became dirty in the meantime.
-func (s *scan) through(all bool) (ended bool) {
+func (s *scan) endBacklogs(all bool) (ended bool) {
 	now := s.cfg.Now().UnixMilli()
 	for t, b := range s.backlog {
-		if !s.left[t] && b.taken(now, all, s.cfg.MinAge) {
+		if !s.left[t] && b.leftNone(now, all, s.cfg.MinAge) {
 			ended = true
 		}
 	}
@@ -102,7 +102,7 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 			return goOn
 		}
 		if s.accepted-before >= s.cfg.window(p.target) {
-			s.untaken(p.target.Key())
+			s.leaveForLater(p.target.Key())
 			return leave // continue with other places
 		}
 		resp, v = s.ask(ctx, p, &pb.WalkRequest{

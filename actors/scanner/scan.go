@@ -82,7 +82,7 @@ func (s *scan) turn(ctx context.Context) time.Duration {
 	for _, d := range s.debounced {
 		d.turn(s.cfg.Now())
 	}
-	if ended := s.through(s.walk(ctx)); ended || s.accepted > 0 {
+	if ended := s.endBacklogs(s.walk(ctx)); ended || s.accepted > 0 {
 		s.pause = 0
 		return paceBusy
 	}
@@ -301,7 +301,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 	select {
 	case slots <- struct{}{}:
 	default:
-		s.untaken(target)
+		s.leaveForLater(target)
 		enough := time.NewTimer(slotWait)
 		defer enough.Stop()
 		select {
@@ -376,7 +376,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 		case notify.Full, notify.Paused:
 			result = max(result, leave)
 			if answer == notify.Full {
-				s.untaken(notify.TargetOf(items[i].Cell))
+				s.leaveForLater(notify.TargetOf(items[i].Cell))
 			}
 		case notify.Stopped:
 			result = stop

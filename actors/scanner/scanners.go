@@ -74,8 +74,8 @@ func (s *Scanners) spawn() error {
 		cfg: s.cfg, ctx: ctx, targets: s.targets,
 		locks: newHolder(s.cfg.Locker, s.cfg.Owner),
 		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting,
-		stats:   &s.stats,
-		untaken: s.untaken, backlog: s.backlog, done: make(chan struct{}),
+		stats:       &s.stats,
+		hintDropped: s.hintDropped, backlog: s.backlog, done: make(chan struct{}),
 	}
 	// Always the same instance: a restart after a panic keeps its state.
 	props := actor.PropsFromProducer(func() actor.Actor { return h })
@@ -145,18 +145,18 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 		s.waiting.Add(-n)
 		s.stats.HintsDropped.Add(uint64(n))
 		for _, c := range mine {
-			s.untaken(notify.TargetOf(c))
+			s.hintDropped(notify.TargetOf(c))
 		}
 		return
 	}
 	s.system.Root.Send(s.hinter, &hint{cells: mine})
 }
 
-// untaken records that a hint of the target was dropped for lack of room. If a backlog starts, it
+// hintDropped records that a hint of the target was dropped for lack of room. If a backlog starts, it
 // wakes the scanners, which must now find the cells. It does not block and is safe for concurrent
 // use.
-func (s *Scanners) untaken(t notify.Target) {
-	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.untaken(s.cfg.Now().UnixMilli()) {
+func (s *Scanners) hintDropped(t notify.Target) {
+	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.leftCell(s.cfg.Now().UnixMilli()) {
 		return
 	}
 	for _, t := range s.scanners {

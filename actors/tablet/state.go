@@ -117,7 +117,7 @@ func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change,
 		} else {
 			b.Put(f.Key, f.Value)
 		}
-		s.count(f)
+		s.addSize(f)
 	}
 	switch {
 	case c.Split != nil:
@@ -149,9 +149,9 @@ func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change,
 	return out, nil
 }
 
-// count adds an effect to the tablet's size. Every replica must get the same result, so it
+// addSize adds an effect to the tablet's size. Every replica must get the same result, so it
 // depends only on the effect.
-func (s *state) count(f *wire.Effect) {
+func (s *state) addSize(f *wire.Effect) {
 	switch {
 	case !store.Weighed(f.Key):
 	case f.Delete:

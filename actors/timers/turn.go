@@ -46,10 +46,10 @@ type work struct {
 	// rescanPending means that timers may have been written since the last full read.
 	rescanPending bool
 	failing       bool                 // the last turn ended in an error
-	silent        map[uint64]time.Time // tablets that did not respond, and until when they are skipped
+	skipUntil     map[uint64]time.Time // tablets that did not respond, and until when they are skipped
 }
 
-func newWork(cfg Config) *work { return &work{cfg: cfg, silent: map[uint64]time.Time{}} }
+func newWork(cfg Config) *work { return &work{cfg: cfg, skipUntil: map[uint64]time.Time{}} }
 
 // turn fires the due timers, if any.
 func (w *work) turn(ctx context.Context) time.Duration {
@@ -216,7 +216,7 @@ func (w *work) eachTablet(ctx context.Context, rows []string,
 		b.only, b.later = id, w.isSilent(id)
 		_, _, err := w.fireBatch(ctx, &b)
 		if err != nil && !b.later {
-			w.silent[id] = time.Now().Add(silentFor)
+			w.skipUntil[id] = time.Now().Add(silentFor)
 			b.later = true
 			_, _, err = w.fireBatch(ctx, &b)
 		}
@@ -229,9 +229,9 @@ func (w *work) eachTablet(ctx context.Context, rows []string,
 
 // isSilent reports whether the tablet recently did not respond.
 func (w *work) isSilent(tablet uint64) bool {
-	until, there := w.silent[tablet]
+	until, there := w.skipUntil[tablet]
 	if there && time.Now().After(until) {
-		delete(w.silent, tablet)
+		delete(w.skipUntil, tablet)
 		return false
 	}
 	return there
@@ -308,7 +308,7 @@ func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 		return nil
 	}
 	due, later := r.CommitTS.Millis()+t.After, b.later
-	if b.seen != nil || len(w.silent) > 0 { // otherwise its tablet does not matter
+	if b.seen != nil || len(w.skipUntil) > 0 { // otherwise its tablet does not matter
 		id := cmp.Or(w.cfg.Client.TabletOf(t.Target), unknownTablet)
 		if b.seen != nil {
 			b.seen[id] = true

@@ -107,13 +107,13 @@ func (s *Service) ForgetNode(ctx context.Context,
 		return nil, refuse("node %d is alive, at %s: drain and stop it first; a killed node "+
 			"counts as alive for a few seconds more", m.NodeID, m.Listen)
 	}
-	return &pb.ForgetNodeResponse{}, retryNotAway(ctx, func() error {
+	return &pb.ForgetNodeResponse{}, retryUntilAway(ctx, func() error {
 		return s.cfg.Nodes.ForgetNode(ctx, req.NodeId)
 	})
 }
 
-// retryNotAway repeats forget while it returns ErrNotAway, for forgetTimeout.
-func retryNotAway(ctx context.Context, forget func() error) error {
+// retryUntilAway repeats forget while it returns ErrNotAway, for forgetTimeout.
+func retryUntilAway(ctx context.Context, forget func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	for {

@@ -29,7 +29,7 @@ func TestForgetAfterAStop(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			err := retryNotAway(context.Background(), func() error {
+			err := retryUntilAway(context.Background(), func() error {
 				if time.Since(began) < c.recorded {
 					return notAway
 				}

@@ -22,7 +22,7 @@ func (e *examination) schedules() {
 		if s.SuccessUnixMs != 0 {
 			newest = fmt.Sprintf("the newest is %s old", inspect.Span(age))
 		}
-		run := fmt.Sprintf("`percolator backup schedule run %s` retries at once.", typable(s.GetName()))
+		run := fmt.Sprintf("`percolator backup schedule run %s` retries at once.", pastableName(s.GetName()))
 		switch {
 		case s.GetError() != "":
 			e.add(warning, BackupLate, subject, fmt.Sprintf("Its last backup failed (%s): %s.", newest, s.GetError()),

@@ -17,7 +17,7 @@ func (e *examination) expiry() {
 			if lag-time.Duration(r.GetToleratedMs())*time.Millisecond <= lateExpiry {
 				continue
 			}
-			column := fmt.Sprintf("column %s", typable(string(r.GetColumn())))
+			column := fmt.Sprintf("column %s", pastableName(string(r.GetColumn())))
 			if r.GetOthers() {
 				column = "its columns"
 			}

@@ -93,7 +93,7 @@ func (e *examination) stale(name string, s *pb.StaleStatus) {
 // hostOf returns the node's host for clients, or HOST if it is unknown or would need quoting in
 // a shell.
 func hostOf(n *pb.Node) string {
-	if host, _, err := net.SplitHostPort(n.GetListen()); err == nil && typable(host) == host {
+	if host, _, err := net.SplitHostPort(n.GetListen()); err == nil && pastableName(host) == host {
 		return host
 	}
 	return "HOST"
@@ -311,6 +311,6 @@ func (e *examination) roleless() {
 			"It names no role, so its holder has all permissions of an operator: %s.",
 			strings.Join(where[name][:min(len(where[name]), maxNamed)], ", ")),
 			fmt.Sprintf("Replace it: `percolator cert create-client %s --role writer --ca-dir CA`; or the role reader, observer or "+
-				"operator.", typable(name)))
+				"operator.", pastableName(name)))
 	}
 }

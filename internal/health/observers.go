@@ -15,7 +15,7 @@ import (
 // Findings about observers: waiting work, and why it waits.
 
 func (e *examination) observer(o *pb.ObserverState) {
-	name, subject := typable(o.GetInfo().GetName()), "observer "+o.GetInfo().GetName()
+	name, subject := pastableName(o.GetInfo().GetName()), "observer "+o.GetInfo().GetName()
 	waiting := o.GetNotifications() // excludes parked ones
 	switch {
 	case o.GetInfo().GetRetired():
@@ -49,7 +49,7 @@ func (e *examination) observer(o *pb.ObserverState) {
 // behindRemedy returns the remedy for an observer whose oldest notification has waited too long.
 func behindRemedy(s *pb.ObserverStatus) string {
 	switch {
-	case repeated(s) > 0:
+	case repeatingRows(s) > 0:
 		return "Make sure that it does not trigger itself (observer-repeating) before adding nodes."
 	case s.GetOutside() != nil:
 		return "Restore the service that its runs wait for (observer-outside); more nodes do not help."
@@ -60,8 +60,8 @@ func behindRemedy(s *pb.ObserverStatus) string {
 		"observer ls` lists the runs."
 }
 
-// repeated returns the number of rows for which the observer runs very often.
-func repeated(s *pb.ObserverStatus) (rows int) {
+// repeatingRows returns the number of rows for which the observer runs very often.
+func repeatingRows(s *pb.ObserverStatus) (rows int) {
 	for _, r := range s.GetRows() {
 		if r.GetRuns() > 0 {
 			rows++
@@ -93,7 +93,7 @@ func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 		e.add(warning, ObserverLoop, subject, fmt.Sprintf("It sets itself off, %s, for %s, so that these runs are "+
 			"slowed down.", cycle, plural(loops[cycle], "row")), remedy(inspect.AdviceLoop, name))
 	}
-	if n := repeated(s); n > 0 && len(loops) == 0 {
+	if n := repeatingRows(s); n > 0 && len(loops) == 0 {
 		e.add(info, ObserverRepeating, subject, "It runs for "+plural(n, "row")+
 			" hundreds of times within 10 s.", remedy(inspect.AdviceRepeating, name))
 	}
@@ -134,9 +134,9 @@ func wait(n uint64) string {
 // plain matches names that need no quoting in a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
-// typable returns the name if it is safe to paste into a shell, and a placeholder otherwise:
+// pastableName returns the name if it is safe to paste into a shell, and a placeholder otherwise:
 // programs choose names freely.
-func typable(name string) string {
+func pastableName(name string) string {
 	if plain.MatchString(name) {
 		return name
 	}

@@ -263,7 +263,7 @@ func (e *examination) backupHeld(b *pb.BackupHold, limit time.Duration) {
 			waits += t.GetGarbage()
 		}
 	}
-	end := fmt.Sprintf("if no increment follows: `percolator backup release %s`.", typable(b.Backup))
+	end := fmt.Sprintf("if no increment follows: `percolator backup release %s`.", pastableName(b.Backup))
 	longer := fmt.Sprintf("`percolator cluster set collection-max-hold=%s`", 2*limit)
 	text := fmt.Sprintf("History is held for %s: about %d old versions wait.", inspect.Span(age), waits)
 	switch full := func(f *pb.Finding) bool { return f.Kind == DiskLow || f.Kind == WritesRefused }; {
@@ -292,7 +292,7 @@ func (e *examination) restores() {
 			e.add(warning, RestoreUnfinished, j.GetSubject(),
 				"Its restore is unfinished and no process continues it: the table cannot be opened.",
 				fmt.Sprintf("Run the same `percolator restore LOCATION` again, which resumes it, or `percolator "+
-					"table drop %s --yes`.", typable(strings.Join(j.GetTables(), ","))))
+					"table drop %s --yes`.", pastableName(strings.Join(j.GetTables(), ","))))
 		}
 	}
 }

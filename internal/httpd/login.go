@@ -110,8 +110,8 @@ func (l *logins) serve(mux *http.ServeMux) {
 		}
 		l.sendUser(w, user, problem)
 	}))
-	mux.HandleFunc("POST /api/v1/login", l.changing(l.login))
-	mux.HandleFunc("POST /api/v1/logout", l.changing(
+	mux.HandleFunc("POST /api/v1/login", l.rejectForged(l.login))
+	mux.HandleFunc("POST /api/v1/logout", l.rejectForged(
 		func(w http.ResponseWriter, _ *http.Request, _ []byte) {
 			l.setCookie(w, "", time.Unix(0, 0))
 			l.sendUser(w, User{}, "")
@@ -225,8 +225,8 @@ func (l *logins) only(next http.Handler) http.Handler {
 	})
 }
 
-// changing passes requests that are protected against forgery to next and refuses others.
-func (l *logins) changing(next func(http.ResponseWriter, *http.Request, []byte)) http.HandlerFunc {
+// rejectForged passes requests that are protected against forgery to next and refuses others.
+func (l *logins) rejectForged(next func(http.ResponseWriter, *http.Request, []byte)) http.HandlerFunc {
 	sameOrigin := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, req *http.Request) {
 		kind, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type"))

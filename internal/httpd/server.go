@@ -170,7 +170,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	})
 	watch.serve(mux, logins)
 	logins.serve(mux)
-	mux.HandleFunc("POST /api/v1/actions/{name}", logins.changing(logins.act))
+	mux.HandleFunc("POST /api/v1/actions/{name}", logins.rejectForged(logins.act))
 	serveQuestions(mux, o, watch, logins)
 	serveConsole(mux)
 	if o.Profiles {

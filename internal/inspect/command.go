@@ -41,7 +41,7 @@ func (c Commands) Suggest(path, flags string, operands ...Operand) string {
 	var args []string
 	escaped, dash := false, false
 	for _, o := range operands {
-		if !typable(o.Value) && o.What == "ROW" {
+		if !isPastable(o.Value) && o.What == "ROW" {
 			escaped = true
 		}
 	}
@@ -50,7 +50,7 @@ func (c Commands) Suggest(path, flags string, operands ...Operand) string {
 		switch {
 		case o.What == "ROW" && escaped:
 			text = strconv.QuoteToASCII(text)
-		case !typable(text):
+		case !isPastable(text):
 			text = o.What
 		}
 		dash = dash || strings.HasPrefix(text, "-")
@@ -108,9 +108,9 @@ func (c Commands) WithOwnName(text string) string {
 	})
 }
 
-// typable reports whether a name can be pasted unchanged. Others are escaped on their way to the
+// isPastable reports whether a name can be pasted unchanged. Others are escaped on their way to the
 // terminal, so pasting them would yield another name.
-func typable(name string) bool { return Escape(name, "") == name }
+func isPastable(name string) bool { return Escape(name, "") == name }
 
 // Quote quotes a word for a POSIX shell: unchanged if no character is special there, else in single
 // quotes, in which only the quote itself is special. A word cannot contain a NUL.

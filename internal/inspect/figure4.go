@@ -153,7 +153,7 @@ func (v *Figure4) blocks() []*block {
 		}
 		name := string(e.Cell.Column)
 		if mvcc.Class(e.Cell.Class) != mvcc.ClassAck {
-			v.place(find(byColumn, name, false), e)
+			v.addEntry(find(byColumn, name, false), e)
 			continue
 		}
 		if column, known := v.Observed[name]; known {
@@ -180,8 +180,8 @@ func (v *Figure4) blocks() []*block {
 	return blocks
 }
 
-// place puts an entry of a user's column on its lines.
-func (v *Figure4) place(b *block, e *pb.HistoryEntry) {
+// addEntry puts an entry of a user's column on its lines.
+func (v *Figure4) addEntry(b *block, e *pb.HistoryEntry) {
 	ts := EntryTS(e)
 	b.note(e)
 	switch mvcc.Group(e.Group) {

@@ -213,17 +213,17 @@ func (s *collecting) newest(c Cell) error {
 		s.keepRecord(c, &w, 0)
 		return nil
 	}
-	free, err := s.free(c, &w)
+	deletable, err := s.deletable(c, &w)
 	if err != nil {
 		return err
 	}
 	var acks []CellWrite
-	if free && !dropped && c.Class == ClassData {
-		if free, acks, err = s.acks(c); err != nil {
+	if deletable && !dropped && c.Class == ClassData {
+		if deletable, acks, err = s.acks(c); err != nil {
 			return err
 		}
 	}
-	if !free {
+	if !deletable {
 		s.keepRecord(c, &w, w.CommitTS)
 		return nil
 	}
@@ -234,10 +234,10 @@ func (s *collecting) newest(c Cell) error {
 	return nil
 }
 
-// free reports whether the cell's newest record, w, may be deleted: it is at or below the
+// deletable reports whether the cell's newest record, w, may be deleted: it is at or below the
 // safepoint, H has no record of the cell that this step does not delete, and the cell has no lock
 // and, unless its table is dropped, no notification.
-func (s *collecting) free(c Cell, w *Write) (bool, error) {
+func (s *collecting) deletable(c Cell, w *Write) (bool, error) {
 	if w.CommitTS > s.safepoint {
 		return false, nil
 	}
@@ -293,7 +293,7 @@ func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
 			}
 			continue
 		}
-		if free, err := s.free(ack, &w); err != nil || !free {
+		if deletable, err := s.deletable(ack, &w); err != nil || !deletable {
 			return false, nil, err
 		}
 		acks = append(acks, CellWrite{Cell: ack, Write: w})
@@ -318,7 +318,7 @@ func (s *collecting) strayAck(ack Cell, w *Write) error {
 	if dirty, err := s.dirty(c); err != nil || dirty {
 		return err
 	}
-	if free, err := s.free(ack, w); err != nil || !free {
+	if deletable, err := s.deletable(ack, w); err != nil || !deletable {
 		return err
 	}
 	s.dropRecord(GroupWrite, ack, 0, w)

@@ -57,7 +57,7 @@ func (c *Client) DeleteSome(ctx context.Context, d Deletion) (out Deleted, err e
 	most := 2 * maxDeleteCells
 	_, err = c.Run(ctx, Options{Name: d.Name}, func(ctx context.Context, t *Txn) error {
 		most = max(most/2, 1)
-		found := deleting{t: t, of: &d, most: most}
+		found := deletionSearch{t: t, of: &d, most: most}
 		if err := found.search(ctx); err != nil {
 			t.fail(err)
 			return err
@@ -71,8 +71,8 @@ func (c *Client) DeleteSome(ctx context.Context, d Deletion) (out Deleted, err e
 	return out, nil
 }
 
-// deleting is the search of one transaction.
-type deleting struct {
+// deletionSearch is the search of one transaction.
+type deletionSearch struct {
 	t     *Txn
 	of    *Deletion
 	most  int // cells
@@ -83,7 +83,7 @@ type deleting struct {
 }
 
 // search buffers the deletions.
-func (g *deleting) search(ctx context.Context) error {
+func (g *deletionSearch) search(ctx context.Context) error {
 	if err := g.begin(ctx); err != nil {
 		return err
 	}
@@ -105,14 +105,14 @@ func (g *deleting) search(ctx context.Context) error {
 		}
 		if !g.pages.done && time.Since(began) >= maxDeleteTime && row != g.of.From {
 			if len(g.row) > 0 && g.row[0].Row != row {
-				g.complete()
+				g.endRow()
 			}
 			g.out.Next, g.out.Oldest = row, g.pages.oldest
 			return nil
 		}
 	}
 	if len(g.row) > 0 {
-		g.complete()
+		g.endRow()
 	}
 	g.out.Done = g.of.Limit == 0 || g.out.Rows < g.of.Limit
 	g.out.Oldest = g.pages.oldest
@@ -120,7 +120,7 @@ func (g *deleting) search(ctx context.Context) error {
 }
 
 // begin prepares the search.
-func (g *deleting) begin(ctx context.Context) error {
+func (g *deletionSearch) begin(ctx context.Context) error {
 	d, c := g.of, g.t.c
 	id := d.ID
 	if id == 0 {
@@ -150,9 +150,9 @@ func (g *deleting) begin(ctx context.Context) error {
 
 // found handles the next cell of the range. It returns false if the transaction is full or has
 // Limit rows.
-func (g *deleting) found(cell mvcc.Cell, written mvcc.Timestamp) bool {
+func (g *deletionSearch) found(cell mvcc.Cell, written mvcc.Timestamp) bool {
 	if len(g.row) > 0 && g.row[0].Row != cell.Row {
-		g.complete()
+		g.endRow()
 		if g.of.Limit > 0 && g.out.Rows == g.of.Limit {
 			return false
 		}
@@ -177,15 +177,15 @@ func (g *deleting) found(cell mvcc.Cell, written mvcc.Timestamp) bool {
 	return true
 }
 
-// complete deletes the cells of the current row, of which there are no more.
-func (g *deleting) complete() {
+// endRow deletes the cells of the current row, of which there are no more.
+func (g *deletionSearch) endRow() {
 	g.out.Next = g.row[0].Row + "\x00"
 	g.out.Rows++
 	g.flush()
 }
 
 // flush buffers the deletion of the current row's cells found so far.
-func (g *deleting) flush() {
+func (g *deletionSearch) flush() {
 	t := g.t
 	t.guard.Lock()
 	defer t.guard.Unlock()

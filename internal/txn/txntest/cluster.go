@@ -25,9 +25,9 @@ type Cluster struct {
 	dead      map[mvcc.Worker]bool
 	ops       int // operations evaluated
 
-	origins  []mvcc.Timestamp // of the notifications written
-	listener func([]mvcc.Cell)
-	recorded mvcc.Timestamp // above it, tablets have recorded changes
+	origins       []mvcc.Timestamp // of the notifications written
+	listener      func([]mvcc.Cell)
+	recordedAbove mvcc.Timestamp // above it, tablets have recorded changes
 }
 
 // Listen calls f, without holding a lock, with cells that become dirty by a change but not by a failed
@@ -175,7 +175,7 @@ func (c *Cluster) SetBound(ts mvcc.Timestamp) {
 func (c *Cluster) RecordFrom(ts mvcc.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recorded = ts
+	c.recordedAbove = ts
 }
 
 // Advance advances the oracle's clock.

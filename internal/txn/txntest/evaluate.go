@@ -54,7 +54,7 @@ func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletRespo
 	}
 	v := evaluatetest.Mem{
 		MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Origins: c.origins,
-		From: c.recorded,
+		From: c.recordedAbove,
 	}
 	resp, _, err := evaluate.Read(v, req, at) // without reservations
 	if err != nil {
