@@ -48,7 +48,7 @@ func TestErrorsDoNotStutter(t *testing.T) {
 	}
 }
 
-// TestLimitZero: Limit(0) and a negative limit are none.
+// TestLimitZero: Limit(0) and a negative limit do not limit a scan.
 func TestLimitZero(t *testing.T) {
 	ctx, db, _ := open(t)
 	put(ctx, t, db, "a", "b")

@@ -139,7 +139,7 @@ func ExampleDB_DeleteRange() {
 	// 1 rows, 2 cells
 }
 
-// DeleteColumn drops a column that nothing reads any more. The other columns remain.
+// DeleteColumnRange deletes a column that nothing reads any more. The other columns remain.
 func ExampleDB_DeleteColumnRange() {
 	ctx := context.Background()
 	db, closeDB, err := shelf(ctx)

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator"
 )
 
-// runsUnderConflicts runs Transact on a row that another transaction changes during each run, and returns
-// the number of runs.
+// runsUnderConflicts runs Transact on a row that another transaction changes during the first three
+// runs, and returns the number of runs.
 func runsUnderConflicts(ctx context.Context, t *testing.T, db *percolator.DB,
 	opts ...percolator.TxOption) (runs int, err error) {
 	t.Helper()
@@ -30,7 +30,7 @@ func runsUnderConflicts(ctx context.Context, t *testing.T, db *percolator.DB,
 }
 
 // TestMaxRetries: Transact runs its function once more than MaxRetries says and then returns a
-// RetryError, which wraps the conflict; without it, or with enough, it goes on.
+// RetryError, which wraps the conflict; without MaxRetries it retries until it commits.
 func TestMaxRetries(t *testing.T) {
 	ctx, db, _ := open(t)
 	for most, want := range map[int]int{-1: 1, 0: 1, 2: 3, 3: 4} {
@@ -49,7 +49,7 @@ func TestMaxRetries(t *testing.T) {
 	}
 }
 
-// TestStartTS: StartTS is 0 until the first read or Start; afterwards all agree.
+// TestStartTS: StartTS is 0 until the first read or Start, and afterwards what Start returned.
 func TestStartTS(t *testing.T) {
 	ctx, db, _ := open(t)
 	put(ctx, t, db, "a")
