@@ -317,7 +317,7 @@ func TestLagGrows(t *testing.T) {
 	})
 }
 
-// TestSpawnNeedsItsParts rejects a configuration without a client.
+// TestSpawnNeedsItsParts: Spawn rejects a configuration without a client.
 func TestSpawnNeedsItsParts(t *testing.T) {
 	if _, err := Spawn(nil, Config{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("%v, want ErrInvalid", err)
