@@ -103,7 +103,8 @@ func (m *mortal) end(t *testing.T) {
 // deaths. The other rows run, including one that was running when a process died.
 func TestRowThatKillsIsParked(t *testing.T) { testRowThatKills(t, 0) }
 
-// TestBatchThatKills: the same for a row of a batch; the batch's other rows are not parked.
+// TestBatchThatKills: a row that kills every process that runs it in a batch is parked after
+// MaxAttempts deaths; the batch's other rows are not parked.
 func TestBatchThatKills(t *testing.T) { testRowThatKills(t, 30) }
 
 func testRowThatKills(t *testing.T, batch int) {

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// runs records which row ran when, since the first reading of the clock.
+// runs records the rows that ran, each with the time since began.
 type runs struct {
 	mu    sync.Mutex
 	began time.Time

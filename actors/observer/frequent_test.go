@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestFrequentRowIsFound among many rows that occur once, in bounded memory, at most once a minute,
-// and is forgotten in time.
+// TestFrequentRowIsFound: a frequent row is found among many rows that occur once, in bounded
+// memory, with one warning in 50 s, and is forgotten after a quiet time.
 func TestFrequentRowIsFound(t *testing.T) {
 	var f frequent
 	now := time.Unix(1000, 0)

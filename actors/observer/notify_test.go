@@ -272,9 +272,9 @@ func TestWeakRunSeesItsChange(t *testing.T) {
 	})
 }
 
-// TestCoordinatorDies between the primary and an observed secondary: the observer of the secondary
-// runs within seconds although no client reads the cell (design section 7). The same with a weak
-// notification on the far tablet.
+// TestCoordinatorDies: a coordinator dies between the commits of the primary and of an observed
+// secondary. The observer of the secondary runs within seconds although no client reads the cell
+// (design section 7), and so does that of a weak notification in the secondary's tablet.
 func TestCoordinatorDies(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	// The primary is in the first tablet written: a table created before the observed one.
@@ -355,7 +355,8 @@ func TestLimits(t *testing.T) {
 	n.WaitIdle(t)
 }
 
-// TestOnlyRegisteredObserversRun here: other cells are refused, and stay dirty.
+// TestOnlyRegisteredObserversRun: the dispatcher refuses cells whose observers the process does not
+// register, and they stay dirty.
 func TestOnlyRegisteredObserversRun(t *testing.T) {
 	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
 		return nil

@@ -184,7 +184,8 @@ func TestServiceThatIsDown(t *testing.T) {
 	}
 }
 
-// TestFewTryAfterAWait: one run tries, then two, then four.
+// TestFewTryAfterAWait: after a wait for a service one run tries; if the service admits it, two
+// run, and then four.
 func TestFewTryAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(0)

@@ -17,8 +17,8 @@ import (
 
 var errUgly = errors.New("too ugly")
 
-// partial is a batched observer. It writes a trace of each change, unless its function names the
-// change as failed, and a trace of the change's first call.
+// partial is a batched observer. It writes a trace of each change that it does not name as failed,
+// and its first call also writes the row "first".
 type partial struct {
 	// fn returns the result of the call-th call for several changes, counted from 0.
 	fn func(changes []percolator.Notification, call int) error
@@ -299,7 +299,7 @@ func TestPartialFailureConflicts(t *testing.T) {
 	}
 }
 
-// TestWaitForNamed: WaitFor waits for a change that the function has named.
+// TestWaitForNamed: WaitFor waits for a change that the function has named as failed.
 func TestWaitForNamed(t *testing.T) {
 	again, come := make(chan struct{}, 1), make(chan struct{})
 	tries := 0

@@ -29,8 +29,8 @@ func lone(t *testing.T, entry mvcc.Notify) (*run, *fakeClient) {
 	}, client
 }
 
-// TestRunGoesBackFarEnough: a run's transaction has the origin read with the change, any commit as
-// its origin if the tablet names none, and the replay's if that is older.
+// TestRunGoesBackFarEnough: a run's transaction has the origin read with the change, the lowest
+// possible origin if the tablet names none, and the replay's if that is older.
 func TestRunGoesBackFarEnough(t *testing.T) {
 	replay := mvcc.Notify{TS: 40, Replay: true, Origins: mvcc.Origins{First: 20}}
 	for name, test := range map[string]struct{ changed, read, ack, want mvcc.Timestamp }{
