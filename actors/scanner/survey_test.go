@@ -174,9 +174,9 @@ func TestRechecksAreBounded(t *testing.T) {
 	}
 }
 
-// TestSweeperBelievesTheBoard: settled tablets are not walked, except for their recheck every few
-// minutes.
-func TestSweeperBelievesTheBoard(t *testing.T) {
+// TestSweeperSkipsSettledTablets: settled tablets are not walked, except for their recheck every
+// few minutes.
+func TestSweeperSkipsSettledTablets(t *testing.T) {
 	w, survey, cfg, now := surveyedWorld(60)
 	cfg.Resolver = resolverFunc(func(mvcc.LockInfo) (bool, error) { return false, nil })
 	asked := map[uint64]int{}
