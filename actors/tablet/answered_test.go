@@ -132,7 +132,7 @@ func TestPanicAnswersTheTurn(t *testing.T) {
 	answered(t, "the one after it", second)
 }
 
-// TestPanickingRead fails only its own read.
+// TestPanickingRead: a panic during a read fails only that read.
 func TestPanickingRead(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_Get{}}).GetError(); e.GetCode() != pb.Error_CODE_INTERNAL {

@@ -61,8 +61,8 @@ func TestRecordBegins(t *testing.T) {
 	}
 }
 
-// TestChangesWait: a request that finds nothing waits for a change, and otherwise for the time
-// that it names.
+// TestChangesWait: a request that finds no change waits for one, at most for the time that it
+// names.
 func TestChangesWait(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	from := r.recording(r.take(1))

@@ -172,8 +172,9 @@ func TestBoundSurvives(t *testing.T) {
 		pb.Status_STATUS_TOO_OLD)
 }
 
-// TestConfirmWaitsForReservations: a one-phase commit that began below the bound and waits for its
-// commit timestamp is in memory only, and will still write. Catches BROKEN=confirm_reserved.
+// TestConfirmWaitsForReservations: the bound is not confirmed while a one-phase commit that began
+// below it waits for its commit timestamp: it is in memory only, and will still write. Catches
+// BROKEN=confirm_reserved.
 func TestConfirmWaitsForReservations(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := make(chan func(mvcc.Timestamp, error), 1)
@@ -344,8 +345,9 @@ func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// TestCollectsWhatTheSafepointHasPassed: from remembered cells and, after a restart, by a survey;
-// deleted rows leave no entries, and a tablet without garbage reports so.
+// TestCollectsWhatTheSafepointHasPassed: versions that the safepoint has passed are collected,
+// found in remembered cells and, after a restart, by a survey; deleted rows leave no entries, and a
+// tablet without garbage reports so.
 func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.raise(2, r.take(1))

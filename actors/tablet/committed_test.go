@@ -24,8 +24,8 @@ type jobFunc func()
 
 func (f jobFunc) Run() { f() }
 
-// unanswered fails the test if the operation is answered, or is once the read workers have done
-// what the tablet has given them.
+// unanswered fails the test if the operation is answered by the time at which the read workers have
+// executed their queued jobs.
 func unanswered(t *testing.T, r *rig, what string, answer <-chan result) {
 	t.Helper()
 	ended := r.do(2, askStatus()).GetStatus()

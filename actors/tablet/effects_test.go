@@ -19,7 +19,7 @@ func effectsOf(r *rig, tablet uint64, until mvcc.Timestamp,
 	}}}).GetPending().GetEffects()
 }
 
-// notifyFrom notifies a weak cell at a new timestamp with an origin, and clears it.
+// notifyFrom notifies a weak cell with an origin, at a new timestamp, which it returns.
 func notifyFrom(r *rig, row string, origin mvcc.Timestamp) (ts mvcc.Timestamp) {
 	r.tb.Helper()
 	ts = r.take(1)

@@ -108,7 +108,8 @@ func TestFirstReadKeepsItsTimestamp(t *testing.T) {
 	}
 }
 
-// TestFirstReadWithoutOracle: it is answered, and later operations are not blocked.
+// TestFirstReadWithoutOracle: a first read that gets no timestamp is answered with NOT_PROPOSED,
+// and later operations are not blocked.
 func TestFirstReadWithoutOracle(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()

@@ -200,7 +200,7 @@ func (r *rig) awaitLeader() *pb.TabletDescriptor {
 		r.spawns.Wait() // it may lead before its port is set
 		return d
 	case <-time.After(30 * time.Second):
-		r.tb.Fatal("no leader within 10 s")
+		r.tb.Fatal("no leader within 30 s")
 		return nil
 	}
 }

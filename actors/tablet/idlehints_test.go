@@ -57,10 +57,10 @@ func (r *rig) listed(tablet uint64) bool {
 	return slices.Contains(ids, tablet)
 }
 
-// TestBoard: a tablet is not called clean before its columns were walked, a change of the hints
-// increases the version, locks leave it clean and are reported, and a stopped replica publishes
-// nothing.
-func TestBoard(t *testing.T) {
+// TestIdleHints: a tablet is not called clean before its observed columns were walked, a change of
+// the hints increases the version, a tablet with locks may be clean but is not settled, and a
+// stopped replica publishes nothing.
+func TestIdleHints(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	walk := func() {
 		r.do(2, &pb.TabletRequest{
@@ -119,9 +119,9 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// TestBoardOfLeader: only the leader publishes hints, and a leader that has transferred the tablet
-// withdraws them.
-func TestBoardOfLeader(t *testing.T) {
+// TestIdleHintsOfLeader: only the leader publishes hints, and a leader that has transferred the
+// tablet withdraws them.
+func TestIdleHintsOfLeader(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	says := func() (nodes []uint64) {
 		for id, m := range g.nodes {
@@ -142,8 +142,8 @@ func TestBoardOfLeader(t *testing.T) {
 	})
 }
 
-// TestBoardVersions: a reader of a tablet's hints sees every change of them.
-func TestBoardVersions(t *testing.T) {
+// TestIdleHintsVersions: every change of a tablet's hints increases their version.
+func TestIdleHintsVersions(t *testing.T) {
 	var b IdleHints
 	n := b.attach(2)
 	for _, is := range []uint32{isSettled, isClean | isSettled, isClean, 0} {

@@ -12,7 +12,8 @@ import (
 )
 
 // TestManyCellsInOneRequest: a request whose effects exceed the store's maximum number of keys is
-// refused, and the tablet continues. If it were proposed, no restart would pass its entry.
+// refused, and the tablet continues. If the request were proposed, its entry could never be
+// applied, after any restart.
 func TestManyCellsInOneRequest(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})
 	rollback := &pb.RollbackRequest{StartTs: uint64(r.take(1))}

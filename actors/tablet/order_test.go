@@ -75,7 +75,7 @@ func await(t *testing.T, answer <-chan result) *pb.TabletResponse {
 		}
 		return a.Value
 	case <-time.After(30 * time.Second):
-		t.Fatal("no answer within 10 s")
+		t.Fatal("no answer within 30 s")
 		return nil
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// writing writes rows one after the other, at most n, until stopped, and returns their number.
+// writing starts writing rows, one after the other, at most most. stop ends it and returns the
+// number of rows.
 func (g *cluster) writing(tablet uint64, most int) (stop func() int) {
 	var end atomic.Bool
 	var done sync.WaitGroup

@@ -173,7 +173,7 @@ func TestLeaderHasAllBeforeItReads(t *testing.T) {
 // hold blocks the log actor of the node.
 func (m *member) hold() (release func()) { return (&rig{logs: m.logs}).hold() }
 
-// holdApplies blocks its state actor.
+// holdApplies blocks the state actor of the node.
 func (m *member) holdApplies() (release func()) { return (&rig{logs: m.logs}).holdApplies() }
 
 // TestReadAfterSplit: a read is confirming its leader while its row is split away; it is redirected

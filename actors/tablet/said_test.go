@@ -45,8 +45,9 @@ func TestTickerStandsStill(t *testing.T) {
 	})
 }
 
-// TestSaid: the last status of a quiescent replica is kept until it changes.
-func TestSaid(t *testing.T) {
+// TestQuiescentStatusIsKept: the last answered status of a quiescent replica is kept until it
+// changes.
+func TestQuiescentStatusIsKept(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
 	ask := &pb.TabletRequest{
