@@ -6,7 +6,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Reservations have no meaningful start timestamp, and no more locks are examined than requested.
+// OldestLock ignores reservations, whose start timestamps mean nothing, and examines at most the
+// given number of locks.
 func TestOldestLock(t *testing.T) {
 	m := New(Config{})
 	if ts := m.OldestLock(10); ts != 0 {
