@@ -276,7 +276,8 @@ func TestTooLargeBatchOfOne(t *testing.T) {
 	s.checkRefused(s.wait(6)[5:], "one, to the log: store: batch is too large")
 }
 
-// TestInvalidAppendOfOne: so does an append that does not fit the replica's log.
+// TestInvalidAppendOfOne: an append that does not fit the replica's log fails, as does what waits
+// behind it in its stream; the writes of others continue.
 func TestInvalidAppendOfOne(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("first")
