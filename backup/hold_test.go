@@ -27,8 +27,8 @@ func startForgetful(t testing.TB, maxHold time.Duration) *percolatortest.Node {
 	return n
 }
 
-// collect overwrites rows until history is collected as far as the holds allow, and returns the
-// safepoint: to, if it stops there, or one above above.
+// collect overwrites rows until the collection of history is blocked with the safepoint at to, or
+// the safepoint is above the timestamp above, and returns the safepoint.
 func collect(t testing.TB, n *percolatortest.Node, to, above uint64) uint64 {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)

@@ -140,7 +140,8 @@ func TestLoadRefusesDisorder(t *testing.T) {
 	}
 }
 
-// TestLoadNotifies: observers run once for each row if they are to, and for none otherwise.
+// TestLoadNotifies: observers run once for each row if the load has Notify set, and for none
+// otherwise.
 func TestLoadNotifies(t *testing.T) {
 	var runs atomic.Int64
 	n := percolatortest.Start(t, func(r *percolator.Registry) {

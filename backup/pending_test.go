@@ -111,8 +111,8 @@ func TestTimersAndWeakNotificationsAreRestored(t *testing.T) {
 	}
 }
 
-// TestResumedBackupKeepsWeakNotifications: those that were pending at the timestamp of an interrupted
-// backup, and have run before it is resumed, are restored, each once.
+// TestResumedBackupKeepsWeakNotifications: weak notifications that were pending at the timestamp of
+// an interrupted backup, and ran before it was resumed, are restored, each once.
 func TestResumedBackupKeepsWeakNotifications(t *testing.T) {
 	from := startSleepers(t)
 	from.pause(t, true)

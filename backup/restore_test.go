@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestTargetNotEmpty: existing rows stay.
+// TestTargetNotEmpty: a restore into a table with rows is refused, and the rows stay.
 func TestTargetNotEmpty(t *testing.T) {
 	from := start(t, 10)
 	l := open(t, t.TempDir())
