@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
 )
 
-// TestMeasurements have distinct names, titles, budgets that fit into an hour, and a section in the
-// page.
+// TestMeasurements: measurements have distinct names, titles, a section in the page, and budgets
+// that fit into an hour together.
 func TestMeasurements(t *testing.T) {
 	page, err := os.ReadFile("../../docs/evaluation.md")
 	if err != nil {
