@@ -58,7 +58,7 @@ func TestOpenLoopReportsItsLimit(t *testing.T) {
 	}
 }
 
-// TestOpenLoopStopsAtAnError of a call.
+// TestOpenLoopStopsAtAnError: an error of a call ends the loop.
 func TestOpenLoopStopsAtAnError(t *testing.T) {
 	failed := errors.New("failed")
 	if _, err := OpenLoop(t.Context(), 1000, time.Hour, 2, func(_ context.Context, i int) error {
@@ -124,7 +124,7 @@ func run(t *testing.T, m Measurement, o Options) error {
 	return Execute(t.Context(), m, &Run{Rounds: 3, Dir: t.TempDir(), Log: io.Discard}, o)
 }
 
-// TestResults are printed, written as JSON with every repetition, and drawn.
+// TestResults: results are printed, written as JSON with every repetition, and drawn.
 func TestResults(t *testing.T) {
 	var out bytes.Buffer
 	dir := t.TempDir()
@@ -172,7 +172,7 @@ func TestSmokeWithoutPoints(t *testing.T) {
 	}
 }
 
-// TestDocument: a result replaces the section between its markers and no other, again and again.
+// TestDocument: each result replaces the section between its markers, and no other.
 func TestDocument(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	const page = "before\n<!-- m -->\nold\n<!-- /m -->\nbetween\n<!-- other -->\nother\n<!-- /other -->\n"
@@ -208,7 +208,8 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestFailedMeasurement keeps what it had measured and leaves its section in the document.
+// TestFailedMeasurement: the values measured before a failure are kept, and the measurement's
+// section in the document is left unchanged.
 func TestFailedMeasurement(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	const page = "<!-- m -->\nold\n<!-- /m -->\n"
