@@ -158,7 +158,8 @@ func TestPromiseIsKept(t *testing.T) {
 	})
 }
 
-// TestTooManyFoundNothing: with too many nodes it is unknown which of them belong together.
+// TestTooManyFoundNothing: more nodes than expected found no cluster, since it is unknown which of
+// them belong together.
 func TestTooManyFoundNothing(t *testing.T) {
 	onTestNetwork(t, 1, func(s *testNetwork) {
 		for _, addr := range []string{"a", "b", "c"} {
@@ -333,7 +334,8 @@ func TestTwoClustersAreRefused(t *testing.T) {
 	})
 }
 
-// TestOtherClusterIsRefused: by the calling node, and by the called one.
+// TestOtherClusterIsRefused: a node of another cluster is refused, by the calling node and by the
+// called one.
 func TestOtherClusterIsRefused(t *testing.T) {
 	onTestNetwork(t, 1, func(s *testNetwork) {
 		a, x := s.build("a", 1), s.build("x", 1)
