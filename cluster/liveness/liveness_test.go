@@ -97,7 +97,8 @@ func TestWithdrawnForGood(t *testing.T) {
 	}
 }
 
-// TestRefused: no promise follows one that was refused, until that has run out.
+// TestRefused: a node whose promise was refused gets another only after the refused one has run
+// out, and with a later epoch.
 func TestRefused(t *testing.T) {
 	p := newPair(1, 1)
 	p.ask(0, 0)
