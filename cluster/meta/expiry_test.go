@@ -50,7 +50,7 @@ func TestExpiryWaitsForAllNodes(t *testing.T) {
 	}
 }
 
-// TestExpiryOutOfBounds rejects invalid ages and columns.
+// TestExpiryOutOfBounds: invalid ages and columns are rejected.
 func TestExpiryOutOfBounds(t *testing.T) {
 	column := func(names ...string) *pb.TableExpiry {
 		e := &pb.TableExpiry{}
