@@ -200,7 +200,8 @@ func TestPanicEndsItsStream(t *testing.T) {
 	}
 }
 
-// TestBatchThatCannotBeEncoded is reported as not sent, and the connection stays open.
+// TestBatchThatCannotBeEncoded: such a batch is reported as not sent, and the connection stays
+// open.
 func TestBatchThatCannotBeEncoded(t *testing.T) {
 	got := make(chan uint64, 1)
 	b := receiving(t, func(b *wire.PeerBatch) { got <- b.GetLogReached() })
