@@ -147,7 +147,7 @@ func TestUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It requires that the program exists.
+	// systemd-analyze requires that the program exists.
 	unit := filepath.Join(t.TempDir(), "percolator.service")
 	there := strings.ReplaceAll(string(text), "/usr/local/bin/percolator", "/bin/true")
 	if err := os.WriteFile(unit, []byte(there), 0o644); err != nil {
