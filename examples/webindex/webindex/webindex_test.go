@@ -131,7 +131,7 @@ func corruptCell(t *testing.T, db *percolator.DB, col percolator.Column,
 				return err
 			}
 		}
-		return errors.New("no cell to corruptCell")
+		return errors.New("no cell to corrupt")
 	})
 	if err != nil {
 		t.Fatal(err)
