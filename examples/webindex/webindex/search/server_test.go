@@ -181,8 +181,9 @@ func TestResults(t *testing.T) {
 	s.has("", 200, []string{"1,234 pages indexed", "up to date", "Every word must be"})
 }
 
-// The page still works and reports the fault.
-func TestKindAnswers(t *testing.T) {
+// TestAnswersExplain: an invalid query or page number gets a page that says what is wrong. A status
+// that cannot be read is shown as not known.
+func TestAnswersExplain(t *testing.T) {
 	s := newSite(t)
 	s.page(export.Document{
 		URL: "http://go.example/io.html", Title: "Package io", Text: "The reader.",
@@ -298,7 +299,7 @@ func TestForeignHost(t *testing.T) {
 	}
 }
 
-// TestServesOwnHostOnly: the server applies the check.
+// TestServesOwnHostOnly: the server refuses requests to another host's name.
 func TestServesOwnHostOnly(t *testing.T) {
 	s := newSite(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/", nil)
