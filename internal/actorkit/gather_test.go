@@ -29,7 +29,7 @@ func TestBatchesAreMeasured(t *testing.T) {
 }
 
 // TestGatherIsGivenUp: while no message joins, batches are held open ever more rarely, but now and
-// then; once one joins, every batch is.
+// then; once a message joins, every batch is held open.
 func TestGatherIsGivenUp(t *testing.T) {
 	b := NewBatcher[int](BatchConfig{})
 	open := func(batches, items int) (left int) {

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
-// inTurns runs a test with Turns in virtual time. times returns the starts of turns since the
-// start.
+// inTurns runs a test with Turns in virtual time. times returns when each turn began, counted from
+// the start of the test.
 func inTurns(
 	t *testing.T, cfg TurnsConfig, during func(ctx context.Context, n int),
 	test func(t *testing.T, turns *Turns, times func() []time.Duration),
