@@ -91,7 +91,6 @@ var layers = []layer{
 		root, pb, "internal/actorkit", "internal/handle", "internal/metrics", "internal/mvcc",
 		"internal/notify", "internal/tracing", "internal/txn", "internal/wire",
 	}},
-	// It stops, replaces and starts tablets: next to the actor, not part of it.
 	{of: "internal/worker", may: []string{
 		root, pb, "actors/observer", "internal/actorkit", "internal/handle", "internal/mvcc", "internal/notify",
 		"internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
@@ -258,7 +257,7 @@ var layers = []layer{
 	{of: "docs/guide/...", may: []string{root, "app", "recipes/...", "tuple"}},
 }
 
-// never lists packages that must not be linked, even indirectly.
+// never lists, for some packages, the packages that they must not link, even indirectly.
 var never = []struct {
 	pkg  string
 	deps []string
