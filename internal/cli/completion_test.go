@@ -55,7 +55,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Without an answer nothing is proposed or printed, and it is fast.
+// Without an answer nothing is proposed or printed, and completion ends soon.
 func TestCompletionWithoutANode(t *testing.T) {
 	cluster := bankCluster()
 	cluster.fail = errors.New("refused")

@@ -70,7 +70,8 @@ var (
 	scripted = regexp.MustCompile("[\"`](percolator [^\"`]*)[\"`]")
 )
 
-// TestConsolesCommandsParse: the same for every command line in the console's pages.
+// TestConsolesCommandsParse: every command line in the console's pages is one that this program
+// accepts.
 func TestConsolesCommandsParse(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("..", "httpd", "console", "*.js"))
 	if err != nil {

@@ -221,7 +221,7 @@ func TestObserverReplay(t *testing.T) {
 }
 
 // TestLockForceOfAsyncCommit: --force decides an asynchronous commit by all of its cells: it commits
-// one whose cells are all locked, and rolls back another one. Catches BROKEN=async_forced.
+// if all of them are locked, and rolls back otherwise. Catches BROKEN=async_forced.
 func TestLockForceOfAsyncCommit(t *testing.T) {
 	for _, tc := range []struct {
 		missing  bool // Joe's cell is not locked
