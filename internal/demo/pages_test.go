@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestSlowestWrite: a write that does not end is shown while it lasts, and a finished one once.
+// TestSlowestWrite: a write under way is shown with its duration so far, each time; a finished one
+// is shown once.
 func TestSlowestWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &crawl{}
