@@ -63,7 +63,7 @@ func (s *served) idle(what string) {
 
 const readHeader = "POST /percolator.gateway.v1.Gateway/Read HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
-// TestSlowClients: clients that send or read slowly lose their connections, and those that send nothing.
+// TestSlowClients: clients that send slowly, read slowly or send nothing lose their connections.
 func TestSlowClients(t *testing.T) {
 	s := serve(t, short)
 	for what, text := range map[string]string{
@@ -185,8 +185,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestOrigins: browsers may call from configured origins only, also if a page's own name resolves to the
-// node.
+// TestOrigins: browsers may call from configured origins only. A page is refused also if its own
+// name resolves to the node.
 func TestOrigins(t *testing.T) {
 	s := serve(t, func(cfg *Config) { cfg.Origins = []string{"https://app.example"} })
 	ask := func(method, origin, host string) *http.Response {

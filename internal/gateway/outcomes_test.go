@@ -17,8 +17,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestKeysCommitOnce: clients that repeat a request with its key until it is answered count exactly, while
-// operations are lost and duplicated, and for periods all answers of tablets.
+// TestKeysCommitOnce: clients that increment a counter, and repeat each request with its key until
+// it is answered, count exactly, although operations are lost and duplicated, and for periods all
+// answers of tablets are lost.
 func TestKeysCommitOnce(t *testing.T) {
 	s := serve(t, nil)
 	began := time.Now()

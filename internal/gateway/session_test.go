@@ -100,7 +100,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestLeaseEnds: a session whose client is silent ends, with its writes; calls renew the lease.
+// TestLeaseEnds: a session whose client is silent ends, and its writes are dropped; calls renew the
+// lease.
 func TestLeaseEnds(t *testing.T) {
 	s := serve(t, nil)
 	silent, alive := s.begin(&gw.BeginRequest{LeaseMs: 3000}), s.begin(&gw.BeginRequest{LeaseMs: 3000})
