@@ -54,7 +54,7 @@ func healthy() *pb.ClusterStatusResponse {
 	return r
 }
 
-// away is the record of a killed node.
+// away changes a node's report to that of a killed node.
 func away(r *pb.NodeReport) { r.Node.Alive, r.Status = false, nil }
 
 // alone makes the node the only one with replicas.
@@ -458,7 +458,7 @@ func TestTabletOfAbsentNodes(t *testing.T) {
 	}
 }
 
-// While replicas are being changed, the old and the new voters need a quorum.
+// While replicas are being changed, the old voters and the new voters each need a quorum.
 func TestSpareWhileChanging(t *testing.T) {
 	changing := replicas(1, 2, 3, 4)
 	changing[0].Outgoing, changing[3].Incoming = true, true
