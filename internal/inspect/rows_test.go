@@ -16,7 +16,7 @@ import (
 )
 
 // TestRows: pages follow one another without gaps, are bounded in rows, cells and bytes, and show
-// rows at a time.
+// rows as of the requested time.
 func TestRows(t *testing.T) {
 	db := percolatortest.Start(t, nil).DB()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
