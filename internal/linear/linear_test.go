@@ -9,7 +9,8 @@ import (
 
 const patience = 20 * time.Second
 
-// TestCorrectIsNeverAccused: no false alarm, with unknown outcomes of both kinds.
+// TestCorrectIsNeverAccused: no correct history is reported, whether operations of unknown outcome
+// took effect in it or not.
 func TestCorrectIsNeverAccused(t *testing.T) {
 	for seed := range uint64(seeds(t, 200)) {
 		if err := Registers(runRegisters(seed, "", 300), patience); err != nil {
