@@ -15,8 +15,8 @@ func unknown() (uint64, error) { return 0, errors.New("unknown") }
 
 func unlimited() (uint64, error) { return 0, memlimit.ErrNoLimit }
 
-// TestFind: the operator's setting precedes the cgroup's, and that the machine's, unless it exceeds
-// the memory of the machine.
+// TestFind: the operator's setting precedes the cgroup's limit, which precedes the machine's memory
+// unless it exceeds that.
 func TestFind(t *testing.T) {
 	const gib = 1 << 30
 	for _, c := range []struct {
