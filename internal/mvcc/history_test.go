@@ -196,7 +196,7 @@ func (h *history) tick() mvcc.Timestamp {
 	return h.now
 }
 
-// chance is true in percent out of a hundred cases.
+// chance is true with this probability.
 func (h *history) chance(percent int) bool { return h.rng.IntN(100) < percent }
 
 // logf adds to the transcript.

@@ -35,7 +35,8 @@ func TestCommitAboveNewest(t *testing.T) {
 	}
 }
 
-// TestReplayIsKept: a write forgets neither a pending replay nor that it is one (§2.4).
+// TestReplayIsKept: a notification that is a pending replay stays a replay after a write of its
+// cell and after a failed run (§2.4).
 func TestReplayIsKept(t *testing.T) {
 	m := mvcctest.NewMemView()
 	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "body"}] = mvcc.ObservedStrong
