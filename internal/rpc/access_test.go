@@ -173,7 +173,8 @@ func TestEachCallTakesItsRole(t *testing.T) {
 	}
 }
 
-// TestEachOperationTakesItsRole: every kind of operation, on the stream of every role.
+// TestEachOperationTakesItsRole: every kind of operation on a stream is refused to a role below its
+// own, and admitted for all others.
 func TestEachOperationTakesItsRole(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	clients := roleClients(t, dir, secured(t, dir, nil, nil))
@@ -384,7 +385,7 @@ func TestOldClientsAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestOldClientsAreKnown: over real connections, while their streams are open too.
+// TestOldClientsAreKnown: a node lists each client whose certificate has no role.
 func TestOldClientsAreKnown(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	var r LegacyCerts

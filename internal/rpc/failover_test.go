@@ -61,7 +61,7 @@ func TestAnotherAddress(t *testing.T) {
 	if r, err := send(); err != nil || r.Error == nil || c.link() != c.links[0] {
 		t.Errorf("the node that reaches nobody was not left: %v, %v", r, err)
 	}
-	// So is one whose oracle reports that it does not lead: another's may.
+	// A node whose oracle reports that it does not lead is left too: another node's may lead.
 	first.process.Oracle(func(int) (mvcc.Timestamp, int, error) {
 		return 0, 0, &txn.ServerError{
 			Code: pb.Error_CODE_UNAVAILABLE, Message: "meta is led by nobody",

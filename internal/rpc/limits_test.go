@@ -101,7 +101,7 @@ func (s *served) bare() pb.PercolatorClient {
 	})
 	conn, err := grpc.NewClient("passthrough:///pipe",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), pipe,
-		// which do not grow then
+		// with these options the windows do not grow
 		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
 	if err != nil {
 		s.t.Fatal(err)

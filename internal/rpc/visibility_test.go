@@ -148,8 +148,8 @@ func TestGrantsHideTables(t *testing.T) {
 		}
 		answer := tellingAnswers()[name]
 		if answer == nil {
-			// These are refused by the table that they name: TestGrantsNarrowCalls. Work tells of the
-			// worker's observers alone, whose tables its may checks.
+			// These are refused by the table that they name: TestGrantsNarrowCalls. Work reports on
+			// the worker's own observers only, whose tables the call's rule checks.
 			if reaches(response.ProtoReflect().Descriptor(), map[protoreflect.FullName]bool{}) &&
 				name != "CreateTable" && name != "Backfill" && name != "Work" {
 				t.Errorf("%s tells of tables, and is not tried", name)
