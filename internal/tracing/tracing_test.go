@@ -54,7 +54,7 @@ func TestOffAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestBookIsBounded: it forgets the oldest and rejects invalid contexts.
+// TestBookIsBounded: a Book forgets its oldest entries and rejects invalid contexts.
 func TestBookIsBounded(t *testing.T) {
 	b := NewBook(New(trace.NewTracerProvider()))
 	context := []byte("0123456789abcdef01234567")
