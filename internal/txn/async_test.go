@@ -321,8 +321,9 @@ func TestAsyncForce(t *testing.T) {
 	}
 }
 
-// TestAsyncAsked: AskAsync reports a commit whose locks all exist before and after they have expired,
-// and another one as undecided; it leaves the locks. Catches BROKEN=async_asked.
+// TestAsyncAsked: AskAsync reports the commit timestamp of a transaction whose locks all exist,
+// before and after they have expired, and one that lacks a lock as undecided; it leaves the locks.
+// Catches BROKEN=async_asked.
 func TestAsyncAsked(t *testing.T) {
 	for _, complete := range []bool{true, false} {
 		w := newAsyncWorld(t)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// world is a cluster with a table "t", split before the rows "g" and "p", and a client.
+// world is a cluster with a table "t", split before the rows "g" and "p".
 type world struct {
 	*txntest.Cluster
 	t     *testing.T

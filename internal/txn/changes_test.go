@@ -219,7 +219,7 @@ func TestPositionFollowsDelivery(t *testing.T) {
 	}
 }
 
-// TestDeadLockOfAFeed: a lock whose client is dead keeps a feed until it has expired.
+// TestDeadLockOfAFeed: a lock whose client is dead holds up a feed until the lock has expired.
 func TestDeadLockOfAFeed(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})

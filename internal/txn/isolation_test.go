@@ -381,7 +381,8 @@ func TestOverloadedIsRetried(t *testing.T) {
 	}
 }
 
-// TestContextEndsRetries: the error contains both why it ended and what it was retrying.
+// TestContextEndsRetries: if the context ends during the retries of a transaction, Run returns the
+// context's error and no unknown outcome.
 func TestContextEndsRetries(t *testing.T) {
 	w := newWorld(t)
 	release := w.hold(txn.Config{}, threeRows...)

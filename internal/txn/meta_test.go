@@ -189,7 +189,7 @@ func TestMetaFails(t *testing.T) {
 	}
 }
 
-// TestMetaOfAClosedClient: it sends no query.
+// TestMetaOfAClosedClient: a closed client sends meta no query and returns ErrClosed.
 func TestMetaOfAClosedClient(t *testing.T) {
 	w := newWorld(t)
 	c, a := w.answering(txn.Config{})

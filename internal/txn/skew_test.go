@@ -77,7 +77,8 @@ func TestGuardedSkew(t *testing.T) {
 	}
 }
 
-// TestLockChangesNothing: neither the cell nor its history changes, and no observer is notified.
+// TestLockChangesNothing: Lock changes neither the cell's value nor its versions, and notifies no
+// observer.
 func TestLockChangesNothing(t *testing.T) {
 	for _, rows := range [][2]string{{"a", "b"}, {"a", "z"}} {
 		w := newWorld(t)
@@ -190,7 +191,7 @@ func TestGuardsOfOneCell(t *testing.T) {
 	}
 }
 
-// TestLockOfWeakColumn: a weak column has nothing to lock.
+// TestLockOfWeakColumn: a Lock of a weak column's cell is refused with ErrNotifyOnly.
 func TestLockOfWeakColumn(t *testing.T) {
 	for _, row := range []string{"a", "z"} {
 		w := newWorld(t)

@@ -136,8 +136,8 @@ func TestFirstReadConflicts(t *testing.T) {
 	}
 }
 
-// TestConcurrentFirstReads: one of them takes the timestamp, the others wait for it, and all read
-// at it.
+// TestConcurrentFirstReads: of a transaction's concurrent first reads one takes the timestamp, the
+// others wait for it, and all read at it.
 func TestConcurrentFirstReads(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})

@@ -160,7 +160,8 @@ func TestTimersAskOncePerColumn(t *testing.T) {
 	}
 }
 
-// TestFireOnce: of two concurrent firings of one timer one commits, whatever replaces the timer.
+// TestFireOnce: of two concurrent firings of one timer one commits, although one postpones the
+// timer and the other removes it.
 func TestFireOnce(t *testing.T) {
 	w := withWeak(t)
 	c, _ := w.client(txn.Config{})

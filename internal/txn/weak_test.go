@@ -223,8 +223,9 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// What transactions of a name have read in the rows that they were for travels with the first read of
-// the next one, for all its rows; rows that it does not announce are read as before.
+// The columns that transactions of a name have read in the rows that they announced are read with
+// the first read of the next transaction, for all rows that it announces; other rows are read as
+// before.
 func TestExpectedRows(t *testing.T) {
 	w, rows := newWorld(t), []string{"a", "a1", "a2"} // in one tablet
 	c, _ := w.client(txn.Config{})
