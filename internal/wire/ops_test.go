@@ -31,7 +31,8 @@ func TestEveryOperationHasARow(t *testing.T) {
 	}
 }
 
-// TestAskingRows: a request that only reads has a separate row.
+// TestAskingRows: a mark that raises nothing, and a checksum that is only asked for, have rows of
+// their own in the table of operations.
 func TestAskingRows(t *testing.T) {
 	mark := func(to uint64) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: to}}}
