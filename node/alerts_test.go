@@ -49,8 +49,8 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// scrape is the result of one scrape of some nodes: series by instance. Those of a node that is
-// down are missing.
+// scrape is the result of one scrape of some nodes: series by instance. A node that is down has
+// only the series up, which is 0.
 type scrape map[string]map[string]float64
 
 func scrapeAll(ctx context.Context, t *testing.T, nodes ...*node.Node) scrape {
@@ -71,7 +71,8 @@ var grows = regexp.MustCompile(`_(total|bucket|sum|count)(\{|$)`)
 
 // timeline writes the input series for promtool, over 5 min: counters increase evenly from their
 // value in one scrape to that in the other; gauges have the first value for 25 s and then the
-// second. A series that only the second scrape has begins then: it never grows.
+// second. A series that only the second scrape has begins after 25 s with its value: it never
+// grows.
 func timeline(before, after scrape) string {
 	const steps = 60
 	var b strings.Builder
@@ -105,8 +106,9 @@ func timeline(before, after scrape) string {
 const promptAlerts = "PercolatorNodeDown PercolatorObserverParked PercolatorLockStuck PercolatorDiskFull " +
 	"PercolatorClockOff PercolatorMetaUnavailable "
 
-// checkAlerts fails unless all these alerts fire by the changes between the scrapes, promptAlerts
-// within 5 s; without alerts, unless none fires.
+// checkAlerts fails unless each of these alerts fires at the end of the timeline between the
+// scrapes, and those of promptAlerts within 5 s of the change. Without alerts it fails if any
+// fires.
 func checkAlerts(t *testing.T, before, after scrape, alerts ...string) {
 	t.Helper()
 	rules, err := filepath.Abs(alertsFile)
@@ -151,8 +153,9 @@ func exports() map[string]bool {
 	return out
 }
 
-// TestMonitoringNamesWhatExists: every metric in dashboards and alerts is declared, which
-// TestEveryMetricIsExported compares with a running node, and every alert has a runbook.
+// TestMonitoringNamesWhatExists: every metric in the dashboard and the alerts is declared, and
+// every alert has a runbook. TestEveryMetricIsExported compares the declared metrics with a running
+// node.
 func TestMonitoringNamesWhatExists(t *testing.T) {
 	known := exports()
 	rules := readText(t, alertsFile)

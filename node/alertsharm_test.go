@@ -180,7 +180,7 @@ func fillDisk(ctx context.Context, t *testing.T) (before, after scrape) {
 	})
 	before = scrapeAll(ctx, t, r.nodes...)
 	r.free[0].Store(1)
-	_ = r.stores[0].Room(0) // looks
+	_ = r.stores[0].Room(0) // reads the free space
 	after = scrapeAll(ctx, t, r.nodes...)
 	r.free[0].Store(math.MaxUint64)
 	_ = r.stores[0].Room(0)
@@ -252,7 +252,8 @@ func expireSoon(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, before
 }
 
-// expired is expireSoon with later metrics, since no node starts with an expired certificate.
+// expired is expireSoon with the metric set to a time in the past, since no node starts with an
+// expired certificate.
 func expired(ctx context.Context, t *testing.T) (before, after scrape) {
 	before, _ = expireSoon(ctx, t)
 	before["n0"][`percolator_certs_expiry_timestamp_seconds{file="node.crt"}`] = 1
@@ -313,9 +314,7 @@ func overload(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, after
 }
 
-// otherMetrics covers metrics that other tests show to be exported and that take too long here:
-// TestClosedReplicaIsSeen, TestStaleReplicaIsSeen, and a disk slower than compactions. splitOften
-// creates as many tablets as the policy allows.
+// splitOften creates a table of four tablets where the policy allows five tablets in all.
 func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP, c.Splits.MaxTablets = "127.0.0.1:0", 5 })
 	before = scrapeAll(ctx, t, n)
@@ -326,6 +325,9 @@ func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, scrapeAll(ctx, t, n)
 }
 
+// otherMetrics checks that a sound node exports these metrics as 0, and changes their values: the
+// faults themselves would take too long here. TestClosedReplicaIsSeen and TestStaleReplicaIsSeen
+// cause two of them.
 func otherMetrics(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
 	before, after = scrapeAll(ctx, t, n), scrapeAll(ctx, t, n)

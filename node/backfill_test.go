@@ -145,8 +145,8 @@ func TestBackfillOfWeakAndHidden(t *testing.T) {
 	})
 }
 
-// TestBackfillIsPaced: a back-fill waits while its observer is paused, and can be cancelled;
-// nothing is marked afterwards.
+// TestBackfillIsPaced: the back-fill of a paused observer waits once 2048 notifications are
+// pending, and can be cancelled; then it marks no further row.
 func TestBackfillIsPaced(t *testing.T) {
 	const rows = 6000
 	n := open(t, "", nil)
@@ -192,7 +192,7 @@ func TestBackfillIsPaced(t *testing.T) {
 	})
 }
 
-// preparePages creates the table and returns the handle.
+// preparePages creates the table pages and returns a handle on the node's database.
 func preparePages(t testing.TB, n *node.Node) *percolator.DB {
 	t.Helper()
 	if err := n.DB().CreateTable(within(t, time.Minute),

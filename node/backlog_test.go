@@ -46,7 +46,7 @@ func (o *order) overtaken() (most int) {
 // TestBacklogIsWorkedOffInOrder: with thousands of pending changes and a steady stream of new ones,
 // each change is overtaken by only a fraction of them: those already accepted, and the hints
 // accepted before the backlog was detected. Two nodes work off their accepted changes at different
-// speeds. With hints and random walks it was thousands.
+// speeds.
 func TestBacklogIsWorkedOffInOrder(t *testing.T) {
 	for nodes, bound := range map[int]int{1: 2000, 2: 3000} {
 		t.Run(fmt.Sprintf("nodes=%d", nodes), func(t *testing.T) { workOff(t, nodes, bound) })

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// TestUnusedSettingIsLogged: Open logs that Batch.Client has no effect, and nothing if it is not set.
+// TestUnusedSettingIsLogged: Open logs that Batch.Client has no effect, if and only if it is set.
 func TestUnusedSettingIsLogged(t *testing.T) {
 	for _, set := range []bool{false, true} {
 		var log strings.Builder

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestClockAheadDoesNotLead: a node whose clock is an hour ahead becomes leader of meta. The others
-// grant further timestamps, and none is in the future.
+// TestClockAheadDoesNotLead: a node whose clock is an hour ahead is made leader of meta, and
+// another node takes over. No timestamp granted meanwhile is more than a minute in the future.
 func TestClockAheadDoesNotLead(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

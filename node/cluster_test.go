@@ -13,8 +13,7 @@ import (
 )
 
 // TestNodeWithoutReplicas: a node without any replica works at once. It serves transactions, tables
-// and timestamps, runs observers for changes in other nodes' tablets, and reports the cluster's
-// true state.
+// and timestamps, and runs and lists observers of tablets on other nodes.
 func TestNodeWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -23,8 +23,9 @@ var consolePages = map[string]string{
 }
 
 // TestConsole: in a browser, while nodes of a cluster of three stop: each page displays its
-// content, the stopped node and the loss of the quorum, with remedies. It sends no request to
-// another host and logs no error.
+// content, and the overview names parked runs, old locks, the stopped node and the loss of the
+// quorum, with remedies. The browser sends no request to another host and logs no error, except for
+// invalid requests.
 func TestConsole(t *testing.T) {
 	b := browser.Start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

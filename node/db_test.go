@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestHandlesAreTheirOwners: closing a handle on the node's database affects no other handle, nor
+// TestHandlesCloseAlone: closing a handle on the node's database affects no other handle, nor
 // the one of observers.
-func TestHandlesAreTheirOwners(t *testing.T) {
+func TestHandlesCloseAlone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	col, used := percolator.Column{Table: "t", Name: "c"}, make(chan error, 16)

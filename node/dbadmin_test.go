@@ -16,7 +16,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// adminRig is a node with an observer that fails, one that counts, and one of a weak column.
+// adminRig is a node with two observers: index, whose runs fail until healed is set, and wake, of a
+// weak column.
 type adminRig struct {
 	n      *node.Node
 	ctx    context.Context
@@ -80,8 +81,8 @@ func (r *adminRig) set(t *testing.T, db *percolator.DB, rows ...string) {
 	}
 }
 
-// TestAdminParked: parked notifications are listed with their errors and retried by row or all;
-// observers are paused, limited, resumed and replayed.
+// TestAdminParked: parked notifications are listed with their errors, and retried by row or all of
+// an observer.
 func TestAdminParked(t *testing.T) {
 	r := newAdminRig(t)
 	r.each(t, func(t *testing.T, db *percolator.DB) {

@@ -17,9 +17,9 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestWaitForNamesWhatWaitsForNobody: WaitFor does not wait for parked notifications or those of a
-// paused observer, but names them, and only to callers whose commits, or earlier ones, caused them.
-func TestWaitForNamesWhatWaitsForNobody(t *testing.T) {
+// TestWaitForReturnsParkedAndPaused: WaitFor does not wait for parked notifications or those of a
+// paused observer, but returns their numbers, if the given commit or an earlier one caused them.
+func TestWaitForReturnsParkedAndPaused(t *testing.T) {
 	ctx := within(t, time.Minute)
 	first := percolator.Column{Table: "named", Name: "first"}
 	second := percolator.Column{Table: "named", Name: "second"}

@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/node/telemetry"
 )
 
-// Metrics returns the exported values by name, summed over their labels.
+// Metrics returns the exported counters and gauges by name, summed over their labels; a histogram
+// is 0.
 func (n *Node) Metrics() (map[string]float64, error) {
 	families, err := n.exporter.Gatherer().Gather()
 	out := map[string]float64{}
@@ -29,7 +30,8 @@ func MetricNames() (names []string) {
 	return names
 }
 
-// LeadingStatus is the request that placement sends most.
+// LeadingStatus returns the node's status without the tablets that it does not lead: most of
+// placement's requests are for this.
 func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return n.status.get(ctx, true)
 }
@@ -60,8 +62,8 @@ func (n *Node) RetireUnheard(ctx context.Context, name string) error {
 	return n.meta.Observers.ForgetObserver(ctx, name)
 }
 
-// Agree makes meta record the cluster's version without notifying a node: as in a finalisation
-// whose node is killed there.
+// Agree makes meta record the cluster's version without notifying a node, as when the node that
+// finalises an upgrade is killed in between.
 func (n *Node) Agree(ctx context.Context, a version.Agreed) error {
 	_, err := n.meta.Policy.Agree(ctx, a)
 	return err

@@ -43,7 +43,7 @@ func (r *rig) tablets(ctx context.Context) []*pb.TabletDescriptor {
 	return nil
 }
 
-// spread waits until every tablet has a voter on each of the nodes.
+// spread waits until every tablet has this number of voters.
 func (r *rig) spread(ctx context.Context, voters int) {
 	r.t.Helper()
 	awaitTrue(ctx, r.t, "replicas on all nodes", func() bool {
@@ -232,8 +232,8 @@ func TestOracleFailsOver(t *testing.T) {
 	}
 }
 
-// TestBankWhileALeaderIsCutOff: a leading node is isolated and reconnected repeatedly under load.
-// Afterwards the accounts are summed.
+// TestBankWhileALeaderIsCutOff: the nodes are isolated in turn and reconnected under load. No money
+// is lost or created.
 func TestBankWhileALeaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -266,8 +266,7 @@ func TestBankWhileALeaderIsCutOff(t *testing.T) {
 }
 
 // TestRollingRestart: every node in turn transfers its leaderships, stops and returns, under load.
-// A caller with a timeout of 10 s sees no error, through a handle on a node that stays and through
-// one that dials all of them.
+// A client of all three nodes with a timeout of 10 s for each transaction sees no error.
 func TestRollingRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

@@ -33,10 +33,10 @@ func openForReopen(t *testing.T) (*Node, context.Context) {
 	return n, ctx
 }
 
-// panics makes the tablet panic and waits until its actor has begun to report it.
+// panics sends the tablet a call on which its actor panics, and does not wait.
 func (n *Node) panics(id uint64) {
 	if port := n.router.Port(id); port != nil { // otherwise it is being reopened
-		// A call without a request; it may be delayed, and needs a receiver of its answer.
+		// The call has no request. It may be answered with an error, and so needs a receiver.
 		_ = port.Tell(nil, time.Time{}, true, func(actorkit.Result[*pb.TabletResponse]) {})
 	}
 }

@@ -33,7 +33,9 @@ func (c *cut) Send(ctx context.Context, d *pb.TabletDescriptor,
 		return nil, fmt.Errorf("%w: unreachable", txn.ErrNotSent)
 	}
 	r, err := c.Transport.Send(ctx, d, req)
-	decides := len(req.GetPrewrite().GetSecondaries()) > 0 // with the other prewrites, of an asynchronous commit
+	// An asynchronous commit is decided by its prewrites, of which the primary's names the
+	// secondaries.
+	decides := len(req.GetPrewrite().GetSecondaries()) > 0
 	if decides || req.GetCommit() != nil || req.GetOnePhase() != nil {
 		c.tablet.Store(d.TabletId)
 		return nil, errLost
@@ -83,7 +85,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// observed runs a counter over changes of one column.
+// observed is an observer of one column that sends each row for which it runs to rows.
 type observed struct {
 	column percolator.Column
 	rows   chan string
@@ -175,9 +177,9 @@ func TestSecondaryOfDeadCoordinator(t *testing.T) {
 	}
 }
 
-// TestSweptWithoutItsObserver: the same, but the node that leads the secondary's tablet does not
-// run the observer, because its program does not register it, or it has no workers. It still sweeps
-// the lock, and the other node runs the observer.
+// TestSweptWithoutItsObserver: a coordinator dies after the primary's commit, and the node that
+// leads the secondary's tablet does not run the observer, since its program does not register it,
+// or the node has no workers. It still sweeps the lock, and the other node runs the observer.
 func TestSweptWithoutItsObserver(t *testing.T) {
 	t.Parallel()
 	for name, linked := range map[string]bool{"not linked": false, "no workers": true} {

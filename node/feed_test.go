@@ -17,8 +17,9 @@ const fedTable = "fed"
 
 var fedRows = percolator.Rows(fedTable)
 
-// feedWriters writes until ctx ends: single rows, rows of several tablets in one transaction, two
-// columns of a row, deletes and long values. Transactions may fail.
+// feedWriters starts writers that end with ctx; wait waits for them. They write single rows, rows
+// of several tablets in one transaction, two columns of a row, deletes and long values.
+// Transactions may fail.
 func feedWriters(ctx context.Context, dbs []*percolator.DB, rows int) (wait func()) {
 	var wg sync.WaitGroup
 	for w := range 4 {

@@ -19,8 +19,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestNobodyForgesAcknowledgments: a client that could have a change acknowledged would hide it
-// forever. It is refused in one phase and in two, and the observer runs.
+// TestNobodyForgesAcknowledgments: a client's acknowledgment of a change is refused, in one phase
+// and in two, and the observer runs. If it were accepted, the observer would never see the change.
 func TestNobodyForgesAcknowledgments(t *testing.T) {
 	var runs atomic.Int64
 	n := open(t, "", func(cfg *node.Config) {
@@ -99,7 +99,8 @@ func TestNoRawClients(t *testing.T) {
 	}
 }
 
-// TestLeasesOfOthers: two clients of one host hold history, and one tries to end the other's lease.
+// TestLeasesOfOthers: a client cannot end the lease of another client that holds history under the
+// same name.
 func TestLeasesOfOthers(t *testing.T) {
 	n := open(t, "", shortHistory)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

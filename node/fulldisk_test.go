@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// fillableDisk returns a store in memory whose disk is as full as the test sets.
+// fillableDisk returns a store in memory, and the free bytes that it finds on its disk.
 func fillableDisk(t testing.TB) (*store.Store, *atomic.Uint64) {
 	t.Helper()
 	free := &atomic.Uint64{}
@@ -30,7 +30,7 @@ func fillableDisk(t testing.TB) (*store.Store, *atomic.Uint64) {
 	return st, free
 }
 
-// TestNodeOnFullDisk: a node whose disk has no free byte refuses writes and continues to read,
+// TestNodeOnFullDisk: a node whose disk has 1 MiB free refuses writes and continues to read,
 // beyond the oracle's mark; once there is space it writes, without a restart, and the refused
 // writes have left nothing.
 func TestNodeOnFullDisk(t *testing.T) {
@@ -140,7 +140,7 @@ func TestFullNodeLeadsNothing(t *testing.T) {
 		return some
 	})
 	r.free[full].Store(store.DefaultMinFreeBytes / 2)
-	_ = r.stores[full].Room(0) // looks
+	_ = r.stores[full].Room(0) // reads the free space
 	column := percolator.Column{Table: workload.Table, Name: "c"}
 	for i := range 16 {
 		if err := set(ctx, r.nodes[(full+i)%3].DB(), string("0123456789abcdef"[i])+"0", column,

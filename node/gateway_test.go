@@ -304,8 +304,8 @@ func TestGatewayWithoutCertificate(t *testing.T) {
 	}
 }
 
-// TestGatewayGrants: grants restrict tables for the gateway's callers, for each alone, and sessions belong to
-// those who began them.
+// TestGatewayGrants: a table with grants is refused to the gateway's callers without one, and only
+// the client that began a session or a worker uses it.
 func TestGatewayGrants(t *testing.T) {
 	g := newGated(t)
 	ctx := t.Context()
@@ -334,7 +334,7 @@ func TestGatewayGrants(t *testing.T) {
 			t.Errorf("GRANT-IGNORED: %s of bob: %v", what, err)
 		}
 	}
-	// So with observers, whose runs write acknowledgments.
+	// A worker needs a grant too: its runs write acknowledgments.
 	if _, _, err := g.client("worker", certs.Observer).work(ctx, "refused"); connect.CodeOf(err) != connect.CodePermissionDenied &&
 		connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("GRANT-IGNORED: a worker without a grant: %v", err)

@@ -85,7 +85,7 @@ func (g *granting) client(name string) *percolator.DB {
 	return g.dial(certs.ClientSource(own))
 }
 
-// grant gives a client a role in the table, or revokes it.
+// grant gives a client a role in the table; an empty role revokes the grant.
 func (g *granting) grant(name, role string) {
 	g.Helper()
 	if _, err := pb.NewAdminClient(g.rpc.AdminConn()).SetGrant(g.Context(),
@@ -94,7 +94,8 @@ func (g *granting) grant(name, role string) {
 	}
 }
 
-// may requires that a client can read and write the table, or is refused.
+// may fails the test unless the client can read and write the table exactly as given, and is
+// otherwise refused.
 func (g *granting) may(who string, db *percolator.DB, mayRead, mayWrite bool) {
 	g.Helper()
 	s, err := db.Snapshot(g.Context())
@@ -102,7 +103,7 @@ func (g *granting) may(who string, db *percolator.DB, mayRead, mayWrite bool) {
 		_, _, err = s.Get(g.Context(), "r", granted)
 		_ = s.Close()
 	}
-	// Through another table, whose primary it may write: each operation is checked.
+	// The primary is in another table, which the client may write: each operation is checked.
 	also := db.Transact(g.Context(), func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set("a"+who, free, []byte("v"))
 		tx.Set("r", granted, []byte("v"))
@@ -194,7 +195,7 @@ func TestGrants(t *testing.T) {
 			t.Errorf("GRANT-TOLD: to %s: %v, %v", who, tables, err)
 		}
 	}
-	// A lock in a table without grants whose primary was never written to one with.
+	// A lock in the table without grants. Its primary, in the table with grants, was never written.
 	orphan(t, g.rpc, "t", free)
 	reads(t, eve, "orphan", free)
 	g.backedUp("the operator", g.operator, true)

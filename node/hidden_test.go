@@ -136,7 +136,7 @@ func (v *vault) token(name string, role certs.Role) string {
 	return text
 }
 
-// asks maps each path over HTTP to the test's query; empty: no parameters.
+// asks maps each path over HTTP to the test's query; empty: none is sent.
 var asks = map[string]string{
 	"/": "/", "/console/": "/console/console.js", "/livez": "/livez", "/readyz": "/readyz", "/metrics": "/metrics",
 	"/api/v1/status": "/api/v1/status", "/api/v1/cluster": "/api/v1/cluster",
@@ -218,9 +218,10 @@ func (v *vault) get(client *http.Client, path, token string) string {
 	return string(body)
 }
 
-// TestHiddenEverywhere checks all answers of a node, over HTTP and gRPC, with every role: without a
-// grant for a table a client sees neither its name nor its rows, columns, values and observers.
-// Metrics name observers to all (docs/limitations.md).
+// TestHiddenEverywhere checks all answers of a node, over HTTP and gRPC, with every role: a client
+// other than an operator, without a grant for a table that has grants, sees neither the table's
+// name nor its rows, columns, values and observers. Metrics name observers to all
+// (docs/limitations.md).
 func TestHiddenEverywhere(t *testing.T) {
 	v := newVault(t)
 	all := paths(t)

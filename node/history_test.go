@@ -42,7 +42,7 @@ func until(ctx context.Context, t *testing.T, n *node.Node, what string,
 	}
 }
 
-// settled: everything collectable is collected, and nothing is pending.
+// settled reports whether no tablet has garbage left.
 func settled(s *pb.NodeStatusResponse) bool {
 	for _, t := range s.Tablets {
 		if t.Garbage > 0 {
@@ -82,8 +82,7 @@ func readAt(ctx context.Context, db *percolator.DB, row string,
 }
 
 // TestTimeTravel: within the history every version is readable; below it the answer is
-// ErrSnapshotTooOld, and the versions are gone from the store. An idle repository then does no
-// further work.
+// ErrSnapshotTooOld, and the versions are gone from the store.
 func TestTimeTravel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

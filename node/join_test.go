@@ -109,14 +109,14 @@ func TestJoin(t *testing.T) {
 
 	was := b.Status()
 	j.close(b)
-	b = j.must(filepath.Join(dirs, "b")) // by its records
+	b = j.must(filepath.Join(dirs, "b")) // its directory names the cluster's nodes
 	if now := b.Status(); now.NodeId != was.NodeId || now.Incarnation <= was.Incarnation {
 		t.Errorf("came back as %v", now)
 	}
 	awaitNodes(ctx, t, a, was.NodeId, was.Incarnation+1)
 }
 
-// awaitNodes waits until n has the node as alive and registered.
+// awaitNodes waits until n lists the node as alive, in this incarnation.
 func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation uint64) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -303,8 +303,8 @@ func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 	}
 }
 
-// learnsOfWaiting: a client given only a waiting node gets that error, once the node has had time
-// to answer.
+// learnsOfWaiting waits until a client given only a waiting node gets an error saying that the node
+// may serve later.
 func learnsOfWaiting(ctx context.Context, t *testing.T, waiting string,
 	cfg percolator.ClientConfig) {
 	t.Helper()

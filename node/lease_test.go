@@ -20,7 +20,8 @@ func TestReadsUnderLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitTrue(ctx, t, "three voters of all tablets", func() bool { return threeVoters(r.nodes) })
-	// leased and asked are how many batches of reads the nodes have served in each way.
+	// counts returns how many batches of reads the nodes have served under leases and by asking
+	// their voters.
 	counts := func() (leased, asked float64) {
 		for _, n := range r.nodes {
 			s := series(ctx, t, n)

@@ -130,8 +130,8 @@ func (s *secureConsole) post(client *http.Client, path, cookie, body string) (in
 	return resp.StatusCode, set, answer
 }
 
-// undo ends, through a browser, the drain of the node, which is not being drained: an operator may.
-// It checks the status and returns the answer.
+// undo requests, through a browser, the end of the node's drain, which operators may, also when
+// there is none. It checks the status and returns the answer.
 func (s *secureConsole) undo(who string, client *http.Client, cookie string,
 	want int) map[string]any {
 	s.Helper()
@@ -153,8 +153,8 @@ func (s *secureConsole) audited(lines ...string) {
 	}
 }
 
-// TestConsoleLogsIn: over TLS an operator acts by token or by certificate, with its roles; a
-// revoked token is refused at once; every action is audited.
+// TestConsoleLogsIn: over TLS an operator acts by token or by certificate, and a reader is refused;
+// a revoked token is refused at once; every action is audited.
 func TestConsoleLogsIn(t *testing.T) {
 	s, reader := newSecureConsole(t), t.TempDir()
 	if _, err := certs.CreateClient(certs.Request{Dir: reader, CA: s.certs, Name: "rita",

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// atOnce is the number of concurrent tests that call t.Parallel, unless -parallel sets it. Those
-// are the tests of over 3 s; they mostly wait for leases, elections and the pauses of jobs, so the
-// number of cores does not matter. Tests of the whole process, of the speed of takeovers and
+// atOnce is the number of concurrent tests that call t.Parallel; the flag -parallel overrides it.
+// Those are the tests of over 3 s; they mostly wait for leases, elections and the pauses of jobs,
+// so the number of cores does not matter. Tests of the whole process, of the speed of takeovers and
 // restarts, of load or of short histories run before them, alone.
 const atOnce = "6"
 

@@ -15,8 +15,8 @@ import (
 )
 
 // TestMergesWhileWritten: tablets are split and merged repeatedly under transactions in all of
-// them, on three nodes and on four, where replicas must first be moved together. No commit is lost,
-// every caller continues, and a restarted node has the same data as the others.
+// them, on one node, three and four, where replicas must first be moved together. No commit is
+// lost, every caller continues, and a restarted node has the same data as the others.
 func TestMergesWhileWritten(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 3, 4} {
@@ -104,7 +104,9 @@ func TestDroppedTablesGiveTabletsBack(t *testing.T) {
 	if err := create("own", "m"); err != nil {
 		t.Errorf("dropped tables count: %v", err)
 	}
-	const left = 6 // meta's, one of the dropped tables, the one that the new table is cut from, and its own
+	// Meta's tablet, one of the dropped tables, the one that the new table is cut from, and the new
+	// table's two make five.
+	const left = 6
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for len(n.Status().Tablets) > left {

@@ -2,5 +2,5 @@
 
 package node_test
 
-// suppressRaces is for the race detector.
+// suppressRaces does nothing: the race detector is off.
 func suppressRaces() {}

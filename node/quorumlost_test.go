@@ -176,7 +176,7 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 	away := r.id(2)
 	r.crash(2)
 	admin := handle.Client(r.nodes[0].DB()).Admin()
-	// shorter than one wait for a tablet
+	// too short for a wait with each tablet
 	patience, end := context.WithTimeout(ctx, 50*time.Second)
 	defer end()
 	for _, d := range r.tablets(ctx) {

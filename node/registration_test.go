@@ -32,7 +32,7 @@ func (w *watchAll) register(r *percolator.Registry) {
 	}
 }
 
-// changed writes the cell and waits until an observer has run.
+// changed writes the cell and waits until its column's observer has run for it.
 func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB, row string,
 	c percolator.Column) {
 	t.Helper()

@@ -7,8 +7,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// TestLockAndValidateRemotely: two clients over the network each read the cell that the other
-// writes.
+// TestLockAndValidateRemotely: of two transactions over the network that each lock or validate the
+// cell that the other writes, the second to commit is refused.
 func TestLockAndValidateRemotely(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 )
 
-// TestReplicaFallsBehind: a node absent for longer than the log waits receives a snapshot when it
-// returns, and then holds the same entries as the others.
+// TestReplicaFallsBehind: a node that has missed more than the log keeps receives a snapshot when
+// it returns, and then holds the same entries as the others.
 func TestReplicaFallsBehind(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)

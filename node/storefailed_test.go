@@ -73,8 +73,8 @@ func TestUnreadableStore(t *testing.T) {
 	t.Log(n.Close(ctx)) // it may fail
 }
 
-// TestDamagedStore: a node whose only store is damaged stops serving and names the file, while it
-// runs and at its next start.
+// TestDamagedStore: a single node that finds its store damaged stops serving and names the file; so
+// does its next start.
 func TestDamagedStore(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// open starts a node in a new directory; in memory if dir is empty.
+// open starts a node in the directory, in memory if dir is empty, and closes it with the test.
 func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
 	t.Helper()
 	return openWith(t, dir, nodeparts.Parts{}, change)
