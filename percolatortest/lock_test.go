@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestObserversLock: a strong and a weak observer lock a cell that a third one observes. The third
-// does not run, and transactions that began before them conflict.
+// TestObserversLock: a strong and a weak observer lock a cell that a third one observes. Locks do
+// not cause a run of the third; earlier transactions that write or lock the cell conflict.
 func TestObserversLock(t *testing.T) {
 	var tallied atomic.Int64
 	n := percolatortest.Start(t, func(r *percolator.Registry) {
