@@ -239,7 +239,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestReadThatPanics: the change is parked like any other failure, and no other is.
+// TestReadThatPanics: a change whose Read panics is parked, and no other is.
 func TestReadThatPanics(t *testing.T) {
 	t.Parallel()
 	s := newSink()
@@ -268,7 +268,7 @@ func TestReadThatPanics(t *testing.T) {
 }
 
 // TestUnreadableRowIsAlone: the readable rows of a batch are sent to the sink in one call, and one
-// that has changed since follows later. It does not count as a failure.
+// that has changed since follows later, which does not count as a failure.
 func TestUnreadableRowIsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSink()
