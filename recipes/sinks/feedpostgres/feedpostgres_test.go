@@ -382,8 +382,8 @@ func TestFailedCommit(t *testing.T) {
 	compare(ctx, t, pool, db)
 }
 
-// TestHostileNames: names of any bytes are stored apart from each other, and read back as they were; what PostgreSQL cannot keep is an
-// error with a type.
+// TestHostileNames: names of any bytes are stored apart from each other, and read back as they
+// were; what PostgreSQL cannot keep is an error with a type.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
