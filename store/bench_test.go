@@ -209,8 +209,8 @@ func BenchmarkBadgerUpdate(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// BenchmarkBadgerGrouped is the second: 64 callers whose waiting updates share one synced Txn of
-// Badger.
+// BenchmarkBadgerGrouped is the second denominator: 64 callers whose waiting updates share one
+// synced Txn of Badger.
 func BenchmarkBadgerGrouped(b *testing.B) {
 	db := badgerDB(b)
 	benchGrouped(b, func(batches []*store.Batch) error {
@@ -225,7 +225,7 @@ func BenchmarkBadgerGrouped(b *testing.B) {
 	})
 }
 
-// BenchmarkGrouped is the same through this package.
+// BenchmarkGrouped has 64 callers whose waiting batches share one Commit of this package.
 func BenchmarkGrouped(b *testing.B) {
 	s := open(b, b.TempDir())
 	benchGrouped(b, s.StateWriter().Commit)

@@ -78,7 +78,7 @@ func say(verb string, what any) {
 	_, _ = os.Stdout.WriteString(verb + " " + string(text) + "\n")
 }
 
-// TestCrashWriter is the process, not a test.
+// TestCrashWriter is the process that the crash tests kill, not a test.
 func TestCrashWriter(t *testing.T) {
 	dir := os.Getenv(crashDirEnv)
 	if dir == "" {
@@ -208,7 +208,7 @@ func (c *crasher) carryOut(a action) error {
 	}
 	tablets := len(c.tablets)
 	c.work <- func() error { return c.commit(a.Logs...) }
-	// there is a new one, which has no log before this is done
+	// An entry splits a tablet; the new one has no log before the commit is done.
 	if c.busy = true; tablets < len(c.w.Tablets) {
 		return c.settle()
 	}
@@ -269,7 +269,7 @@ func startVictim(t *testing.T, dir string, env ...string) *victim {
 	return v
 }
 
-// kill may be late.
+// kill ends the process, which may have ended already.
 func (v *victim) kill() { _ = v.cmd.Process.Kill() }
 
 // line returns the next line; no verb: the process has ended.

@@ -115,7 +115,7 @@ func isDamage(t *testing.T, what string, err error, name string) {
 	}
 }
 
-// isOver checks that a store is neither read, written nor reopened.
+// isOver checks that a store can be neither read, written nor reopened.
 func isOver(t *testing.T, s *store.Store, dir, name string) {
 	t.Helper()
 	isDamage(t, "damaged", s.Damaged(), name)
@@ -142,8 +142,8 @@ func isOver(t *testing.T, s *store.Store, dir, name string) {
 	isDamage(t, "open again", err, name)
 }
 
-// A store with a flipped bit in a table is not opened: several in each block, and all of the index
-// and of the bytes after it.
+// A store with a flipped bit in a table is not opened. The test flips several bits of each block,
+// and every bit of the index and of the bytes after it.
 func TestBitRotAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

@@ -149,7 +149,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestShortProcess is the process, not a test.
+// TestShortProcess is the process of TestCompactionWaitsForFiles, not a test.
 func TestShortProcess(t *testing.T) {
 	dir := os.Getenv(shortDirEnv)
 	if dir == "" {
@@ -195,11 +195,11 @@ func shortProcess(dir, what string) error {
 	if err := checkFileRows(s); err != nil {
 		return err
 	}
-	// It continues when there are some again.
+	// The compaction continues once the resource is free again.
 	if err := errors.Join(others.free(), <-flattened, checkFileRows(s), s.Verify()); err != nil {
 		return err
 	}
-	// If there never are any, the store closes without it.
+	// If the resource is never freed, the store closes without the compaction.
 	if err := errors.Join(putFileRows(s), others.take(s, fewFiles(what))); err != nil {
 		return err
 	}

@@ -390,8 +390,8 @@ func TestDeletedLockStaysDeleted(t *testing.T) {
 	wantLocks(t, s, "RESURRECTED: after the crash")
 }
 
-// The same for a lock that was written and whose put and deletion are both behind the checkpoint,
-// so that the deletion follows a put of the same lock: the copy in Badger is deleted too. Catches
+// A lock that is in Badger, and whose put and deletion are both behind the checkpoint, is gone once
+// both are applied again: the deletion also removes the copy in Badger. Catches
 // BROKEN=locks_unknown.
 func TestPutAgainAndDeleted(t *testing.T) {
 	dir := t.TempDir()

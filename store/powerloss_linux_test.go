@@ -81,7 +81,7 @@ func TestPowerLoss(t *testing.T) {
 		a.replayed)
 }
 
-// The test above can fail: without syncs it does.
+// TestPowerLossFindsMissingSync: without syncs, the check that TestPowerLoss makes fails.
 func TestPowerLossFindsMissingSync(t *testing.T) {
 	d, rng, a := disk.New(t, powerLossImageBytes), crashRand(t), &account{w: newWorld()}
 	t.Setenv(crashNoSyncEnv, "1")

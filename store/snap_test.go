@@ -337,7 +337,8 @@ func TestRowIsBounded(t *testing.T) {
 	}
 }
 
-// TestRowOfManyLongCells: nor is the row when each of many cells has a long value.
+// TestRowOfManyLongCells: a row of many cells, each with a long value, is not read completely into
+// memory.
 func TestRowOfManyLongCells(t *testing.T) {
 	s := open(t, t.TempDir())
 	var cells []mvcc.Cell

@@ -74,14 +74,15 @@ func (f effect) value() []byte {
 	return slices.Repeat(stamp, f.Size/8)
 }
 
-// tabletFigures is the state of a tablet to which entries are applied and that is not blind.
+// tabletFigures is the part of a tablet's state that applying an entry reads; rows are only
+// written.
 type tabletFigures struct {
 	Lo, Hi       int
 	Epoch, Bytes uint64
 	Index, Term  uint64 // applied
 }
 
-// apply applies the part of an entry that is not blind. live: the epoch matched. A split also
+// apply applies an entry to the figures. live reports whether the epoch matched. A split also
 // returns the child.
 func (t *tabletFigures) apply(o entryOp, index, term uint64) (live bool, child *tabletFigures) {
 	t.Index, t.Term = index, term

@@ -109,8 +109,8 @@ func TestCommitFails(t *testing.T) {
 	}
 }
 
-// Below the watermark the store reports it; below the reserve it refuses, and accepts writes once
-// there is space again.
+// With less free than the watermark the store reports ErrDiskFull, and with less than the reserve
+// commits are refused, which does not fail the store.
 func TestWatermark(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -128,7 +128,7 @@ func TestWatermark(t *testing.T) {
 	if err := s.WriteBlocked(); !errors.Is(err, store.ErrDiskFull) {
 		t.Errorf("half of the watermark is free: %v, want ErrDiskFull", err)
 	}
-	commit(t, s, round(1, 3)) // the reserve is for finishing
+	commit(t, s, round(1, 3)) // commits may use the space between the watermark and the reserve
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
