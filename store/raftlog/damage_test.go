@@ -259,8 +259,8 @@ func FuzzOpen(f *testing.F) {
 }
 
 // TestStateIsWhole: a segment whose first frame lacks a replica or a note of the earlier segments is
-// damaged. What it lacks would be lost with the last of
-// those. Catches BROKEN=log_lacking_state.
+// damaged: what it lacks would be lost once those segments are deleted. Catches
+// BROKEN=log_lacking_state.
 func TestStateIsWhole(t *testing.T) {
 	for _, lacks := range []string{"", "replica", "note"} {
 		d := newMemDir()

@@ -268,7 +268,8 @@ func loseOnce(
 	return replayed, d.Mount()
 }
 
-// The test above can fail: if checkpoints make nothing durable, it does.
+// TestReplayFindsMissingSync: the check of TestReplayAfterPowerLoss can fail. If checkpoints make
+// nothing durable, it does.
 func TestReplayFindsMissingSync(t *testing.T) {
 	d, rng := disk.New(t, 1<<30), random(t)
 	var acked [stateReplicas + 1]uint64
@@ -281,7 +282,7 @@ func TestReplayFindsMissingSync(t *testing.T) {
 	t.Error("nothing was lost without syncs: this test cannot see what it is for")
 }
 
-// The same for a kill at any moment, with every page present.
+// After a kill at any moment, which loses no written page, replay restores the earlier state.
 func TestReplayAfterKill(t *testing.T) {
 	dir, rng := t.TempDir(), random(t)
 	var acked [stateReplicas + 1]uint64
