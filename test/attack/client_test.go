@@ -134,10 +134,10 @@ func answers(stream grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResu
 	return fmt.Sprint(codes)
 }
 
-// idleConnections: half of them send nothing, half a gRPC preface.
+// idleConnections: half of the connections send nothing, half a gRPC preface.
 func idleConnections(t *testing.T, c *target) {
 	const count = 10_000
-	// and empty settings
+	// the preface of HTTP/2 and empty settings
 	hello := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0, 0, 0, 4, 0, 0, 0, 0, 0)
 	var conns []net.Conn
 	defer func() {
