@@ -157,8 +157,8 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	w.check(t, dir)
 }
 
-// TestPowerLossLosesNothingAcknowledged: the same with power losses, which discard all unsynced
-// data. It shows that applying entries needs no sync of its own.
+// TestPowerLossLosesNothingAcknowledged: acknowledged writes survive power losses, which discard
+// all unsynced data. So applying entries needs no sync of its own.
 func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	d, rng := disk.New(t, 2<<30), rand.New(rand.NewPCG(*seed, 1))
 	dir := filepath.Join(d.Dir(), "node")

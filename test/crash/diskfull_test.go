@@ -25,7 +25,8 @@ import (
 // childFull makes the child write on a small disk, ignoring the writes' errors.
 const childFull = "PERCOLATOR_CRASH_FULL"
 
-// smallDisk is the size in bytes of the disk for full-disk tests, and its watermark.
+// smallDisk is the size of the disk for full-disk tests, and watermark the free space below which
+// its node refuses writes, in bytes.
 const (
 	smallDisk = 256 << 20
 	watermark = 64 << 20
