@@ -22,7 +22,7 @@ const (
 	tablets = 15 // of the table
 	voters  = 3  // of each
 	callers = 8
-	// patience is a caller's timeout; pause is the interval between its transactions.
+	// patience is a caller's timeout; rest is the interval between its transactions.
 	patience = 10 * time.Second
 	rest     = 5 * time.Millisecond
 	// settling is the maximum time until the cluster is evenly loaded after a change: a tablet
