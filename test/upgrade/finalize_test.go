@@ -27,7 +27,7 @@ func TestFinalizeIsKilled(t *testing.T) {
 	for _, killed := range []struct {
 		name   string
 		raised int  // number of raised directories at which the nodes are killed
-		all    bool // nodes are killed
+		all    bool // all nodes are killed, not only the one that finalises
 	}{
 		{"the node at once", 0, false}, {"all at the first directory", 1, true},
 		{"the node at the first directory", 1, false}, {"all at the last directory", 3, true},
