@@ -62,9 +62,10 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// typeScript is the document with a walk that needs Node.js, and the marker of its builds, which need the npm registry.
+// typeScript is the document with a walk that needs Node.js.
 const typeScript = "docs/guide/search-index.md"
 
+// typeScriptBuild matches the builds of that walk, which need the npm registry.
 var typeScriptBuild = regexp.MustCompile("(?s)<!-- typescript -->\n```sh\n(.*?)\n```\n")
 
 // TestTypeScriptWalks runs the walks of typeScript. make typescript sets TYPESCRIPT.
