@@ -56,8 +56,8 @@ func countsInput(change func(*gw.ObserverRegistration)) *gw.ObserverRegistration
 	return o
 }
 
-// observe opens a worker's stream. It renews the lease until the test cancels renewing. Without one in the request the lease
-// is long enough for a busy machine.
+// observe opens a worker's stream, and renews its lease until the test cancels renewing. If the
+// request names no lease, it is 20 s, long enough for a busy machine.
 func (g *gated) observe(renewing context.Context, req *gw.ObserveRequest) *remote {
 	g.Helper()
 	req.LeaseMs = cmp.Or(req.LeaseMs, 20_000)
@@ -154,7 +154,7 @@ func (r *remote) commit(req *gw.FinishRequest) {
 	}
 }
 
-// expect fails the test unless each of the rows is counted once, at the latest soon.
+// expect waits up to a minute, and fails the test unless each of the rows is counted once.
 func (g *gated) expect(rows int) {
 	g.Helper()
 	eventually(g, "all rows are counted", func() bool { return sum(counts(g, g.node.DB())) >= rows })

@@ -154,7 +154,7 @@ type rowWriter struct {
 	written atomic.Int64
 }
 
-// write writes so many rows, a few at once. An unknown outcome is not repeated.
+// write writes the given number of rows, a few at once. A write of unknown outcome is not repeated.
 func (w *rowWriter) write(ctx context.Context, t testing.TB, rows int) {
 	t.Helper()
 	var writing errgroup.Group
@@ -177,7 +177,7 @@ func (w *rowWriter) write(ctx context.Context, t testing.TB, rows int) {
 	}
 }
 
-// rowsIn returns the number of written rows, also of those whose writer does not know.
+// rowsIn returns the number of written rows, including those whose write had an unknown outcome.
 func rowsIn(t testing.TB, db *percolator.DB) (rows int) {
 	t.Helper()
 	each(t, db, percolator.Rows(input.Table), input, func(percolator.Cell) { rows++ })
