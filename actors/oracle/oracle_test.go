@@ -285,7 +285,7 @@ func TestMemoryGoesWithTheTerm(t *testing.T) {
 	c := at(2026)
 	o := start(t, meta, c)
 	take(t, o, 10)
-	// Another leader of term 2 has raised the mark and granted timestamps up to it.
+	// Another node, the leader of term 2, has raised the mark and granted timestamps up to it.
 	var given mvcc.Timestamp
 	meta.change(func() {
 		meta.mark += uint64(mvcc.TimestampAt(3000))
