@@ -73,8 +73,8 @@ var sizes = []func(rng *rand.Rand) uint64{
 	func(rng *rand.Rand) uint64 { return 48<<20 + rng.Uint64N(48<<20) },
 }
 
-// TestEvenBytes: from any placement, bytes converge to within a fifth, or one tablet, of the mean,
-// and leaders likewise, with hardly more moves than there are replicas; then nothing moves, also
+// TestEvenBytes: from any placement, the nodes' bytes and leaders converge to within a fifth, or
+// one tablet, of the mean, with hardly more moves than there are replicas; then nothing moves, also
 // when all sizes change a little. PLACEMENTS=n sets the number of clusters.
 func TestEvenBytes(t *testing.T) {
 	seeds := uint64(80)
