@@ -3833,7 +3833,7 @@ func (x *WatchRequest) GetEncoding() Encoding {
 type WatchResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Changes []*Change              `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Every change at or below it has been sent, in this message or before. 0: as before.
+	// Every change at or below it has been sent, in this message or before. 0: unchanged.
 	ResolvedTimestamp uint64 `protobuf:"varint,2,opt,name=resolved_timestamp,json=resolvedTimestamp,proto3" json:"resolved_timestamp,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
