@@ -970,7 +970,7 @@ func (x *ReplayRowRequest) GetRow() []byte {
 
 type ReplayRowResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Replayed      uint64                 `protobuf:"varint,1,opt,name=replayed,proto3" json:"replayed,omitempty"` // 1
+	Replayed      uint64                 `protobuf:"varint,1,opt,name=replayed,proto3" json:"replayed,omitempty"` // always 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3435,7 +3435,7 @@ type Policy struct {
 	ClientMaxTables  *uint64         `protobuf:"varint,20,opt,name=client_max_tables,json=clientMaxTables,proto3,oneof" json:"client_max_tables,omitempty"`    // tables that it has created
 	ClientMaxTablets *uint64         `protobuf:"varint,21,opt,name=client_max_tablets,json=clientMaxTablets,proto3,oneof" json:"client_max_tablets,omitempty"` // tablets of these tables
 	ClientRate       *uint64         `protobuf:"varint,22,opt,name=client_rate,json=clientRate,proto3,oneof" json:"client_rate,omitempty"`                     // cells per second that it reads or writes through one node
-	ClientTableRate  *uint64         `protobuf:"varint,23,opt,name=client_table_rate,json=clientTableRate,proto3,oneof" json:"client_table_rate,omitempty"`    // likewise, in one table
+	ClientTableRate  *uint64         `protobuf:"varint,23,opt,name=client_table_rate,json=clientTableRate,proto3,oneof" json:"client_table_rate,omitempty"`    // cells per second that it reads or writes through one node, in one table
 	HttpLogin        *bool           `protobuf:"varint,13,opt,name=http_login,json=httpLogin,proto3,oneof" json:"http_login,omitempty"`                        // HTTP requires a login, except for health
 	Leases           *bool           `protobuf:"varint,14,opt,name=leases,proto3,oneof" json:"leases,omitempty"`                                               // leaders answer reads under leases; default true
 	Agreed           *ClusterVersion `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                      // the versions that the nodes have agreed on; changed only by FinalizeUpgrade
@@ -4005,7 +4005,7 @@ type BackupSchedule struct {
 	TriedUnixMs   int64                  `protobuf:"varint,10,opt,name=tried_unix_ms,json=triedUnixMs,proto3" json:"tried_unix_ms,omitempty"`       // start of the last attempt
 	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`                                         // of the last attempt, or empty
 	SuccessUnixMs int64                  `protobuf:"varint,12,opt,name=success_unix_ms,json=successUnixMs,proto3" json:"success_unix_ms,omitempty"` // timestamp of the last backup; 0: none
-	FullUnixMs    int64                  `protobuf:"varint,13,opt,name=full_unix_ms,json=fullUnixMs,proto3" json:"full_unix_ms,omitempty"`          // likewise of the last full one
+	FullUnixMs    int64                  `protobuf:"varint,13,opt,name=full_unix_ms,json=fullUnixMs,proto3" json:"full_unix_ms,omitempty"`          // timestamp of the last full backup; 0: none
 	Backup        string                 `protobuf:"bytes,14,opt,name=backup,proto3" json:"backup,omitempty"`                                       // the name of the last backup
 	PruneError    string                 `protobuf:"bytes,15,opt,name=prune_error,json=pruneError,proto3" json:"prune_error,omitempty"`             // of removing old backups after it, or empty
 	unknownFields protoimpl.UnknownFields
@@ -4556,7 +4556,7 @@ type DisconnectClientRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`            // the name in the certificate; in plain text the host
 	NodeId        uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"` // if identity is empty
-	Id            uint64                 `protobuf:"varint,3,opt,name=id,proto3" json:"id,omitempty"`                       // likewise
+	Id            uint64                 `protobuf:"varint,3,opt,name=id,proto3" json:"id,omitempty"`                       // of the connection on that node, if identity is empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -3031,7 +3031,7 @@ type RestoreRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Writes        []*CellWrite           `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`                             // puts
 	StartTs       []uint64               `protobuf:"varint,2,rep,packed,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`    // in the order of writes
-	CommitTs      []uint64               `protobuf:"varint,3,rep,packed,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"` // likewise
+	CommitTs      []uint64               `protobuf:"varint,3,rep,packed,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"` // in the order of writes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3335,12 +3335,12 @@ func (x *RawScanResponse) GetDone() bool {
 type WalkRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Group      uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	Table      uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"`                             // N and I are walked a table at a time ...
-	FromRow    []byte                 `protobuf:"bytes,3,opt,name=from_row,json=fromRow,proto3" json:"from_row,omitempty"`           // ... L too, from this row (N, I: within each column)
+	Table      uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"`                             // only entries of this table
+	FromRow    []byte                 `protobuf:"bytes,3,opt,name=from_row,json=fromRow,proto3" json:"from_row,omitempty"`           // only entries from this row on
 	Column     []byte                 `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`                            // N, I: only this column
 	Limit      uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                             // entries
-	After      *Cell                  `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                              // resume after this entry (N, L) ...
-	AfterTs    uint64                 `protobuf:"varint,7,opt,name=after_ts,json=afterTs,proto3" json:"after_ts,omitempty"`          // ... and start timestamp (I)
+	After      *Cell                  `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                              // N, L: resume after this entry; I: from its row, as after_ts says
+	AfterTs    uint64                 `protobuf:"varint,7,opt,name=after_ts,json=afterTs,proto3" json:"after_ts,omitempty"`          // I: in the row of after, resume after this start timestamp
 	Oldest     bool                   `protobuf:"varint,8,opt,name=oldest,proto3" json:"oldest,omitempty"`                           // N: sorted by age, the oldest first, without parked ones, if the leader knows the order
 	AfterPlace uint64                 `protobuf:"varint,9,opt,name=after_place,json=afterPlace,proto3" json:"after_place,omitempty"` // oldest: resume after this position in the order
 	Class      uint32                 `protobuf:"varint,10,opt,name=class,proto3" json:"class,omitempty"`                            // N: class of the column, as in Cell; 1 for an observer with its own entries
@@ -5526,7 +5526,7 @@ type StatusResponse struct {
 	SizeBytes        uint64                 `protobuf:"varint,17,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"` // approximate size of the tablet's rows on disk
 	Load             uint64                 `protobuf:"varint,18,opt,name=load,proto3" json:"load,omitempty"`                            // recent operations per second
 	SizeKey          []byte                 `protobuf:"bytes,19,opt,name=size_key,json=sizeKey,proto3" json:"size_key,omitempty"`        // a row of the first table that halves the measured size; empty: not measured, or one row
-	LoadKey          []byte                 `protobuf:"bytes,20,opt,name=load_key,json=loadKey,proto3" json:"load_key,omitempty"`        // likewise for the load; empty: unknown, or most of it is on one row
+	LoadKey          []byte                 `protobuf:"bytes,20,opt,name=load_key,json=loadKey,proto3" json:"load_key,omitempty"`        // a row of the first table that halves the load; empty: unknown, or most of the load is on one row
 	ReplicaId        uint64                 `protobuf:"varint,21,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
 	NodeId           uint64                 `protobuf:"varint,22,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                     // of the replica that answers
 	LeaderNode       uint64                 `protobuf:"varint,23,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`         // as known to this replica; 0: unknown

@@ -2029,7 +2029,7 @@ type Job struct {
 	Total         uint64                 `protobuf:"varint,7,opt,name=total,proto3" json:"total,omitempty"`                                         // 0: unknown
 	Unit          string                 `protobuf:"bytes,8,opt,name=unit,proto3" json:"unit,omitempty"`                                            // of done and total
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`                                         // so far; 0: not counted
-	Records       uint64                 `protobuf:"varint,10,opt,name=records,proto3" json:"records,omitempty"`                                    // likewise
+	Records       uint64                 `protobuf:"varint,10,opt,name=records,proto3" json:"records,omitempty"`                                    // so far; 0: not counted
 	By            string                 `protobuf:"bytes,11,opt,name=by,proto3" json:"by,omitempty"`                                               // who started it, as reported; may be empty
 	StartedUnixMs int64                  `protobuf:"varint,12,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // 0: unknown
 	SeenUnixMs    int64                  `protobuf:"varint,13,opt,name=seen_unix_ms,json=seenUnixMs,proto3" json:"seen_unix_ms,omitempty"`          // the last report; 0: unknown
@@ -2371,7 +2371,7 @@ type CertificateStatus struct {
 	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`    // it has expired, expires soon, or does not cover the node's address; empty: none
 	Critical      bool                   `protobuf:"varint,4,opt,name=critical,proto3" json:"critical,omitempty"` // because of the problem new connections fail, or will after a restart
 	Issuer        string                 `protobuf:"bytes,5,opt,name=issuer,proto3" json:"issuer,omitempty"`      // of the node's own certificate: the authority that signed it, by its key
-	Trusted       []string               `protobuf:"bytes,6,rep,name=trusted,proto3" json:"trusted,omitempty"`    // likewise: the authorities whose certificates the node accepts
+	Trusted       []string               `protobuf:"bytes,6,rep,name=trusted,proto3" json:"trusted,omitempty"`    // of the node's own certificate: the authorities whose certificates the node accepts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3019,7 +3019,7 @@ type SubscriptionRequest struct {
 	Create        bool                   `protobuf:"varint,3,opt,name=create,proto3" json:"create,omitempty"`   // create it if it does not exist
 	Delete        bool                   `protobuf:"varint,4,opt,name=delete,proto3" json:"delete,omitempty"`
 	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`    // set by the node that serves a client
-	Any           bool                   `protobuf:"varint,6,opt,name=any,proto3" json:"any,omitempty"` // likewise: the client may change the subscriptions of others
+	Any           bool                   `protobuf:"varint,6,opt,name=any,proto3" json:"any,omitempty"` // set by the node that serves a client: the client may change the subscriptions of others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3117,7 +3117,7 @@ type ObserverStatus struct {
 	Paused        bool                   `protobuf:"varint,17,opt,name=paused,proto3" json:"paused,omitempty"`
 	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`              // maximum concurrent runs in force
 	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"`      // cells with dozens of consecutive unsuccessful runs, mostly because of conflicts
-	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`        // likewise, mostly because the function or a node reported something unavailable
+	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`        // cells with dozens of consecutive unsuccessful runs, mostly because the function or a node reported something unavailable
 	Refused       uint64                 `protobuf:"varint,40,opt,name=refused,proto3" json:"refused,omitempty"`          // runs repeated because an external service refused them
 	Outside       *OutsideWait           `protobuf:"bytes,41,opt,name=outside,proto3" json:"outside,omitempty"`           // unset: it does not wait for an external service
 	Version       uint32                 `protobuf:"varint,42,opt,name=version,proto3" json:"version,omitempty"`          // as registered in this process
@@ -3969,7 +3969,7 @@ func (x *ExpiryRule) GetError() string {
 type SplitsStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BySize        uint64                 `protobuf:"varint,1,opt,name=by_size,json=bySize,proto3" json:"by_size,omitempty"`             // tablets split because of their size since this node leads meta
-	ByLoad        uint64                 `protobuf:"varint,2,opt,name=by_load,json=byLoad,proto3" json:"by_load,omitempty"`             // likewise, because of their load
+	ByLoad        uint64                 `protobuf:"varint,2,opt,name=by_load,json=byLoad,proto3" json:"by_load,omitempty"`             // tablets split because of their load since this node leads meta
 	MaxBytes      uint64                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`       // a larger tablet is split
 	MaxLoad       uint64                 `protobuf:"varint,4,opt,name=max_load,json=maxLoad,proto3" json:"max_load,omitempty"`          // a tablet with more operations per second is split
 	MaxTablets    uint32                 `protobuf:"varint,5,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // limit of automatic splits
@@ -4058,8 +4058,8 @@ type PlacementStatus struct {
 	Changing        uint32                 `protobuf:"varint,3,opt,name=changing,proto3" json:"changing,omitempty"`                                                                                                       // tablets whose replicas are being changed
 	Orders          uint32                 `protobuf:"varint,4,opt,name=orders,proto3" json:"orders,omitempty"`                                                                                                           // unfinished moves requested by operators
 	Moves           uint64                 `protobuf:"varint,5,opt,name=moves,proto3" json:"moves,omitempty"`                                                                                                             // replicas moved or added since this node leads meta
-	Transfers       uint64                 `protobuf:"varint,6,opt,name=transfers,proto3" json:"transfers,omitempty"`                                                                                                     // leaders moved, likewise
-	Failures        uint64                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`                                                                                                       // failed steps, which are repeated, likewise
+	Transfers       uint64                 `protobuf:"varint,6,opt,name=transfers,proto3" json:"transfers,omitempty"`                                                                                                     // leaders moved since this node leads meta
+	Failures        uint64                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`                                                                                                       // failed steps since this node leads meta, which are repeated
 	Blocked         []string               `protobuf:"bytes,8,rep,name=blocked,proto3" json:"blocked,omitempty"`                                                                                                          // a few of the blocked changes, with the reasons
 	BlockedNodes    map[uint64]string      `protobuf:"bytes,9,rep,name=blocked_nodes,json=blockedNodes,proto3" json:"blocked_nodes,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // nodes whose drain is blocked, with the reason
 	unknownFields   protoimpl.UnknownFields
@@ -4166,7 +4166,7 @@ type WorkRequest struct {
 	Answers       []*WorkAnswer          `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
 	Done          []uint64               `protobuf:"varint,3,rep,packed,name=done,proto3" json:"done,omitempty"`   // ids of accepted cells that need their advisory lock no more
 	Waits         []uint64               `protobuf:"varint,4,rep,packed,name=waits,proto3" json:"waits,omitempty"` // ids of accepted cells that wait for their debounce
-	Applied       uint64                 `protobuf:"varint,5,opt,name=applied,proto3" json:"applied,omitempty"`    // number of the last settings that are in force; 0: as before
+	Applied       uint64                 `protobuf:"varint,5,opt,name=applied,proto3" json:"applied,omitempty"`    // number of the last settings that are in force; 0: unchanged
 	Scans         bool                   `protobuf:"varint,6,opt,name=scans,proto3" json:"scans,omitempty"`        // from now on the node also looks for changes that it has not hinted; of one session of each worker
 	Observers     []*ObserverStatus      `protobuf:"bytes,7,rep,name=observers,proto3" json:"observers,omitempty"` // the worker's figures; of the session that scans
 	Refused       []*WorkRefusal         `protobuf:"bytes,8,rep,name=refused,proto3" json:"refused,omitempty"`
