@@ -65,7 +65,7 @@ func TestLoadIsWhole(t *testing.T) {
 	}
 	s, err := n.DB().Snapshot(t.Context())
 	must(t, err)
-	// This client has looked the table up before, so it repeats the read.
+	// The node's own client has looked the table up before the load, so it repeats the read.
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, _, err = s.Get(ctx, loadRow(1), percolator.Column{Table: "bank", Name: "name"})
@@ -101,7 +101,7 @@ func TestLoadIsWhole(t *testing.T) {
 	if _, err := backup.Load(t.Context(), client, o); !errors.Is(err, backup.ErrTable) {
 		t.Errorf("loaded into a missing table: %v", err)
 	}
-	// It is an ordinary table now.
+	// The loaded table is an ordinary one now.
 	set(t, n.DB(), "bank", loadRow(1), "new")
 }
 

@@ -28,7 +28,7 @@ type sleepers struct {
 func startSleepers(t *testing.T) *sleepers {
 	s := &sleepers{ran: map[string]bool{}}
 	s.Node = percolatortest.Start(t, func(r *percolator.Registry) {
-		// Another observer of the column has run for the sleeper's pending notifications.
+		// awake, another observer of the column, has run for the sleeper's pending notifications.
 		r.Weak("awake", wake, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
 		r.Weak("sleeper", wake, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
 			s.mu.Lock()

@@ -41,7 +41,7 @@ func TestTargetNotEmpty(t *testing.T) {
 	if !errors.Is(err, backup.ErrTable) {
 		t.Errorf("a table that is not in the backup: %v", err)
 	}
-	// Its records are older than the table: an increment would miss them.
+	// The records of the restored table are older than the table: an increment would miss them.
 	_, err = backup.Create(t.Context(), handle.Client(from.DB()), l, backup.CreateOptions{Incremental: true})
 	if !errors.Is(err, backup.ErrHistoryGone) {
 		t.Errorf("UNBOUND: an increment over a restored table: %v", err)
