@@ -146,7 +146,8 @@ func (s *onNode) close() error {
 	return errors.Join(s.client.Close(), s.node.Close(context.Background()))
 }
 
-// key and row are the same, with one allocation each.
+// key and row return the row of a caller's operation i, as bytes and as a string, with one
+// allocation each.
 func key(caller, i int) []byte { return appendKey(make([]byte, 0, keyRoom), caller, i) }
 
 func row(caller, i int) string {

@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// ratio compares two kinds; at is the number of callers of the denominator, 0 means the same.
-// target is the intended ratio with 64 callers; 0 means none.
+// ratio compares two kinds. at is the number of callers of the denominator; 0 means that of the
+// numerator. target is the intended ratio with 64 callers; 0 means none.
 type ratio struct {
 	above, below string
 	at           int
