@@ -114,7 +114,7 @@ type breakdown struct {
 	hops     map[hop]float64 // medians
 	at       map[hop]float64 // mean offsets from the transaction's start, which order the table
 	traced   float64         // median of the traced transactions
-	untraced float64         // median of the same without tracing
+	untraced float64         // median of the transactions without tracing
 }
 
 func printTable(all []breakdown, names []string) error {

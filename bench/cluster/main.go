@@ -62,7 +62,7 @@ var workloads = []workload{
 	{name: "two tablets", several: true},
 }
 
-// followedWorkloads are measured with -followed, beside the same without a subscriber.
+// followedWorkloads are measured with -followed: each with and without a subscriber.
 var followedWorkloads = []workload{
 	{name: "one-phase"},
 	{name: "one-phase, followed", followed: true},
@@ -196,7 +196,7 @@ func onCluster(ctx context.Context, o options, cfg cluster.Config, f func(c *clu
 	})
 }
 
-// dial returns a client of the node at addr, and its end.
+// dial returns a client of the node at addr, and a function that closes it.
 func dial(ctx context.Context, addr string, w workload, tracer *tracing.Tracer) (*percolator.DB, func() error, error) {
 	transport, err := rpc.Dial(ctx, []string{addr}, rpc.ClientConfig{Insecure: true, Tracer: tracer})
 	if err != nil {
