@@ -229,7 +229,7 @@ func apart(ctx context.Context, m harness.Measurement, o options, dir string) er
 	}
 	child := exec.CommandContext(ctx, self, args...)
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
-	// It ends what it has started, and writes what it has measured so far.
+	// The child ends what it has started, and writes what it has measured so far.
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = 30 * time.Second
 	err = child.Run()
