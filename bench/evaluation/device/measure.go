@@ -30,7 +30,7 @@ type figure struct {
 	transactions int
 	// bytes written to the device, after a sync, when the last transaction was acknowledged
 	loaded   int64
-	written  int64         // the same after the process has stopped
+	written  int64         // bytes written to the device when the process has stopped
 	took     time.Duration // the load
 	cpu      time.Duration // of the process, user and system
 	resident int64         // the most that it took, in bytes, mapped files included
