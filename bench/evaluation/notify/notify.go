@@ -43,7 +43,7 @@ func withNode(ctx context.Context, r *harness.Run, observers func(*percolator.Re
 	return withNodeIn(ctx, dir, observers, configure, fn)
 }
 
-// withNodeIn does the same in a directory, which may hold a store.
+// withNodeIn calls fn with a node in this process on the store in dir, which may be empty.
 func withNodeIn(ctx context.Context, dir string, observers func(*percolator.Registry),
 	configure func(*node.Config), fn func(n *node.Node) error) (err error) {
 	cfg := node.DefaultConfig()
