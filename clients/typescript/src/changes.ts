@@ -37,7 +37,7 @@ export interface Change {
 /** Batch is a part of the feed. */
 export interface Batch {
   readonly changes: readonly Change[];
-  /** Every change at or below it has been yielded. Undefined: as before. */
+  /** Every change at or below it has been yielded. Undefined: unchanged since the last batch. */
   readonly resolved: bigint | undefined;
 }
 
