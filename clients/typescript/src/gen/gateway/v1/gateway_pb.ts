@@ -1885,7 +1885,7 @@ export type WatchResponse = Message<"percolator.gateway.v1.WatchResponse"> & {
   changes: Change[];
 
   /**
-   * Every change at or below it has been sent, in this message or before. 0: as before.
+   * Every change at or below it has been sent, in this message or before. 0: unchanged.
    *
    * @generated from field: uint64 resolved_timestamp = 2;
    */
