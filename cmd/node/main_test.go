@@ -128,7 +128,7 @@ func application() {
 //	rows N FILE               writes N rows as JSON lines
 //	whole FILE                checks that no row of an export is torn, and counts them
 //	killed N PROGRESS …       runs a command and kills it -9 when its progress file is N rows further
-//	interrupted N PROGRESS …  likewise with SIGINT; it must end with exit code 1
+//	interrupted N PROGRESS …  runs a command, and sends SIGINT then; it must end with exit code 1
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
