@@ -155,8 +155,8 @@ func linkedOf(ctx context.Context, tx *percolator.Tx, names []string) (map[strin
 	return found, err
 }
 
-// judgeAgain has those of the packages judged on which there are advisories. Of one that is
-// published at this moment the publisher notifies, and the packages have changed before.
+// judgeAgain notifies judge of those of the packages that have ever had an advisory. It may miss an
+// advisory that is being published, whose transaction notifies judge itself.
 func judgeAgain(ctx context.Context, tx *percolator.Tx, names []string) error {
 	keys := make([]percolator.CellKey, len(names))
 	for i, name := range names {

@@ -81,7 +81,7 @@ func TestEqualsBatch(t *testing.T) {
 			want("PNG", "libpng16-16", "viewer", "viewer-data")
 			publish(t, n, "CDEBCONF", "cdebconf", "")
 			want("CDEBCONF", "cdebconf", "curl", "debconf-2.0", "libcurl4", "libssl3")
-			// It fixes libssl3 and separates the cycle of viewer and viewer-data.
+			// This list fixes libssl3 and separates the cycle of viewer and viewer-data.
 			loadList(t, n, "testdata/Packages-security")
 			want("SSL")
 			want("PNG", "libpng16-16")
