@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// One rank is unit in the arithmetic of package schema.
+// unit is a rank of 1 in the arithmetic of package schema.
 const unit = 1 << 20
 
 // errShare reports that a cell of the column share that no run of rank has written.
