@@ -3,7 +3,7 @@
 // stays up until it is interrupted.
 //
 //	go run .                          the default corpus on a throw-away node
-//	go run . --exit --verify          the same, compared with a batch program's result
+//	go run . --exit --verify          the default corpus, compared with a batch program's result
 //	go run . --dir D --edit 1% --exit load, then crawl an edited tree
 //
 // It is a program of package app, so the other commands are there as well: "webindex
