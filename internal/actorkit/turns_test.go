@@ -126,8 +126,8 @@ func TestTurnsStop(t *testing.T) {
 }
 
 // TestTurnsPanic: a turn that panics is followed by a pause that grows while turns panic and that a
-// wake does not shorten. After any number of panics the next turn comes; once one returns the
-// pauses are as before.
+// wake does not shorten. After any number of panics the next turn comes; after one that returns,
+// the pause is the one that it returns.
 func TestTurnsPanic(t *testing.T) {
 	const panics = 20
 	inTurns(t, TurnsConfig{}, func(_ context.Context, n int) {
