@@ -145,7 +145,7 @@ func (h *history) answered(op any, res mvcc.Result) {
 		case res.Status == mvcc.StatusOK && len(r.Cells) > 0:
 			h.check(h.model.committed(r.StartTS, res.CommitTS))
 		case res.Status == mvcc.StatusNotFound:
-			// It was sent after every prewrite had been answered.
+			// The commit was sent after every prewrite had been answered.
 			h.check(faultf(assertKnown, "commit of transaction %d finds neither lock nor record",
 				r.StartTS))
 		}

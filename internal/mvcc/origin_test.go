@@ -113,7 +113,7 @@ func TestRunClearsNoOlderOrigin(t *testing.T) {
 	if err != nil || len(list) > 0 || res.CommitTS != 20 {
 		t.Errorf("ORIGIN-CLEARED: %+v, %d effects, %v", res, len(list), err)
 	}
-	// Nor is its origin replaced for a later change.
+	// A later change does not replace the origin of the notification either.
 	newer := mvcc.TimestampAt(1000)
 	_, list, err = mvcc.NotifyCells(m, mvcc.NotifyRequest{TS: newer, Cells: []mvcc.Cell{c}})
 	if err != nil {
