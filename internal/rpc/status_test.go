@@ -42,7 +42,7 @@ func TestCodesOverTheWire(t *testing.T) {
 			}
 		}
 	}
-	// An earlier build's client sees only the code and waits as before.
+	// An earlier build's client sees only the code, and waits.
 	for _, d := range status.Convert(Starting("x")).Details() {
 		if _, ours := d.(*pb.Error); ours {
 			t.Error("CODES: a node that starts refuses with an error of ours")
