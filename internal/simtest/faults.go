@@ -13,7 +13,7 @@ type Kind string
 // Kinds of events.
 const (
 	Crash Kind = "crash" // a node dies and restarts
-	// likewise the leader of a tablet: 0 is meta, with the oracle
+	// the leader of a tablet dies and restarts: tablet 0 is meta, with the oracle
 	CrashLead Kind = "crash lead"
 	CrashAll  Kind = "crash all"
 	Restart   Kind = "restart" // an orderly stop and start

@@ -20,7 +20,7 @@ type gossip struct {
 	mu      sync.Mutex
 	members map[int]cluster.Member // the newest incarnation of each node, by index
 	views   map[int]*view          // of the running nodes, by index
-	rumours map[int]time.Time      // nodes that are falsely reported dead until then
+	rumours map[int]time.Time      // the times until which nodes are falsely reported dead
 }
 
 // detectPause is the interval between updates of the views.
@@ -53,7 +53,7 @@ func (g *gossip) leave(index int) {
 	delete(g.views, index)
 }
 
-// rumour makes all views report a node dead until then.
+// rumour makes all views report a node dead until the given time.
 func (g *gossip) rumour(index int, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -50,16 +50,16 @@ type network struct {
 	index   map[uint64]int  // of nodes, by id
 	down    map[int]bool    // nodes without a process
 	cut     map[[2]int]bool // from, to
-	// nodes that neither send nor receive until then, but lose nothing
+	// the times until which nodes neither send nor receive, but lose nothing
 	stalled map[int]time.Time
-	frozen  map[int]time.Time // nodes whose Raft clock is stopped until then
+	frozen  map[int]time.Time // the times until which nodes' Raft clocks are stopped
 	mute    map[int]bool      // nodes that neither send nor receive batches with Raft messages or promises
 	// arrival of the latest batch in each direction: in fair weather none is reordered
 	last map[[2]uint64]time.Time
 	// by pair, the lower first: the time since which two nodes cannot both send and receive
 	since  map[[2]int]time.Time
 	late   map[int]time.Duration // additional delay of batches without Raft messages to a node
-	wavers time.Time             // clients delay their commits until then
+	wavers time.Time             // the time until which clients delay their commits
 	tally  func(*wire.PeerBatch) // called for each batch that is sent; nil: none
 	counts struct{ sent, lost, doubled int }
 }

@@ -114,8 +114,8 @@ func (m *machine) is(node uint64) bool {
 	return l != nil && l.transport.Worker().Node == node
 }
 
-// hesitate delays half of the commits while clients hesitate. Heartbeats continue, so its
-// transaction stays alive.
+// hesitate delays half of the commits while clients hesitate. Heartbeats continue, so the
+// transactions stay alive.
 func (t *Client) hesitate(ctx context.Context) error {
 	t.c.network.mu.Lock()
 	wavers := time.Now().Before(t.c.network.wavers)
