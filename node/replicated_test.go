@@ -65,7 +65,7 @@ func describe(ctx context.Context, t *testing.T, db *percolator.DB,
 func TestReplicasByLearners(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	// Placement would do the same, and must not be first.
+	// Placement would add the replicas itself, before the test does.
 	r := newRig(t, 3, func(_ int, c *node.Config) { c.Placement.Off = true })
 	db := r.nodes[0].DB()
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {

@@ -196,7 +196,7 @@ func TestTraceOfResolvedLock(t *testing.T) {
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t", SplitKeys: []string{"m"}}); err != nil {
 		t.Fatal(err)
 	}
-	// Its own client must not wait long for the lost reply.
+	// The client has short timeouts, so that it does not wait long for the lost reply.
 	client := record(trace.AlwaysSample())
 	inner := txn.NewClient(&withheld{Transport: handle.Client(n.DB()).Transport()}, txn.Config{
 		LockTTL: time.Second, OperationTimeout: time.Second, Tracer: tracerOf(client),
