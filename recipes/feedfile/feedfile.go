@@ -4,9 +4,9 @@
 //
 // A directory has one or more files. Each line is a percolator.Change in JSON: a change, or
 // {"resolved": …}, which says that all changes up to it are before it. The position is in the files
-// themselves: Follow cuts off what follows the last resolved timestamp, which it may have written
-// incompletely, and continues after it. So a reader uses only what lies before the last resolved
-// line, and finds every change there exactly once, those of a row in the order of their commits.
+// themselves: Follow cuts off what follows the last resolved line, which may be incomplete, and
+// continues after that line. So a reader uses only what lies before the last resolved line, and
+// finds every change there exactly once, those of a row in the order of their commits.
 package feedfile
 
 import (
