@@ -102,8 +102,8 @@ func (l *Limit) Acquire(ctx context.Context, key string, n int) error {
 // enough tokens, it takes none and returns the time after which to retry. Take returns
 // percolator.ErrInvalid if n is negative or exceeds the capacity of a bucket.
 //
-// Do not call an external service in the same transaction: if it conflicts, the call is repeated
-// with the token of one. Use Acquire.
+// Do not call an external service in the same transaction: if the transaction conflicts, it calls
+// again, but its tokens are taken only once. Use Acquire.
 func (l *Limit) Take(ctx context.Context, tx *percolator.Tx, key string,
 	n int) (wait time.Duration, err error) {
 	most := float64(l.cfg.Burst) / float64(l.cfg.Shards)
