@@ -3,9 +3,10 @@
 // A change is published as a message on Config.Subject with the Change in JSON, in the order of the
 // commits of each row; resolved timestamps go to Config.Subject + ".resolved". The position is in the
 // stream itself: after a restart Publish reads the last resolved message, notes what has been
-// published after it, and leaves that out. So a change is in the stream once whatever is cut off
-// when; the stream's own window for duplicates does not matter. One process at a time may publish: it
-// states the sequence that it expects, so that of two the one that publishes later fails.
+// published after it, and leaves that out. So a change is in the stream once, whenever Publish is
+// interrupted; the stream's own window for duplicates does not matter. One process at a time may
+// publish: it states the sequence that it expects, so that of two the one that publishes later
+// fails.
 package feednats
 
 import (
