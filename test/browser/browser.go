@@ -70,7 +70,8 @@ func Start(t *testing.T) *Browser {
 	return b
 }
 
-// note keeps what a page may not do, and where it asks.
+// note records what a page did that it may not, the hosts of its requests, and which documents are
+// loaded.
 func (b *Browser) note(method string, params json.RawMessage) {
 	var e struct {
 		Message  string // of a dialog
@@ -157,7 +158,7 @@ func (b *Browser) Open(address string) {
 	})
 }
 
-// Press types keys: text, and such as Enter.
+// Press types a text, in which keys such as Enter may occur.
 func (b *Browser) Press(keys string) {
 	b.t.Helper()
 	for _, key := range keys {
@@ -245,8 +246,9 @@ func (b *Browser) Screenshot(name string) {
 	}
 }
 
-// Flaws returns texts of low contrast in the light or the dark scheme, and parts wider than a phone's screen of 390 pixels or a laptop's of 1440 or 1280. It
-// takes screenshots, and leaves the tab at 1280.
+// Flaws returns texts of low contrast in the light or the dark scheme, and parts wider than a
+// phone's screen of 390 pixels or a laptop's of 1440 or 1280. It takes screenshots, and leaves the
+// tab at 1280.
 func (b *Browser) Flaws(name string) (flaws []string) {
 	b.t.Helper()
 	for _, width := range []int64{390, 1440, 1280} {
