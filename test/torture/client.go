@@ -17,14 +17,15 @@ import (
 // victimEnv holds the configuration of a client process that will be killed, as JSON.
 const victimEnv = "PERCOLATOR_TORTURE_CLIENT"
 
-// order is where such a client connects, and how.
+// order is where a client that will be killed connects, and how.
 type order struct {
 	Addrs []string
 	Certs string // folder; empty: none
 	TTL   time.Duration
 }
 
-// victim transfers money until it is killed, if this process is such a client; otherwise it returns.
+// victim transfers money until it is killed, if killClient has started this process; otherwise it
+// returns.
 func victim() {
 	text, ok := os.LookupEnv(victimEnv)
 	if !ok {
@@ -50,7 +51,7 @@ func victim() {
 	os.Exit(1)
 }
 
-// killClient starts such a client, and kills it during its commits.
+// killClient starts a client process that transfers money, and kills it during its commits.
 func killClient(ctx context.Context, a *arena) error {
 	self, err := os.Executable()
 	if err != nil {

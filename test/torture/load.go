@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// tablets are how many the workloads' table begins with.
+	// tablets is the number of tablets with which the workloads' table begins.
 	tablets = 6
-	// clients are the connections of each workload, each to another node first.
+	// clients is the number of clients of each workload, each of which connects to a different node
+	// first.
 	clients = 2
 	// pause is the longest rest of a worker between two operations: a saturated machine
 	// would only show its own limits.

@@ -5,10 +5,11 @@
 //
 //	make torture DURATION=90s SEED=1 ARGS="-faults kill-one,partition-one -leases both"
 //
-// An anomaly, or a replica that differs, results in exit code 1 and keeps the run's directory:
-// the log of steps (steps.log), the nodes' logs and data, and the histories of the workloads
-// that found anomalies. So does a fault that cannot be injected on this machine; its error names
-// the missing tool. The seed determines all choices, but not when they take effect.
+// An anomaly, a replica that differs, or a fault that cannot be injected on this machine results in
+// exit code 1 and keeps the run's directory: the log of steps (steps.log), the nodes' logs and
+// data, and the histories of the workloads that found anomalies. The error of a fault that cannot
+// be injected names the missing tool. The seed determines all choices, but not when they take
+// effect.
 package main
 
 import (

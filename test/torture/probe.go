@@ -13,7 +13,7 @@ import (
 const (
 	// probers write at a time: callers as applications have them.
 	probers = 4
-	// callerPatience is the timeout of such a caller's transaction.
+	// callerPatience is the timeout of a prober's transaction.
 	callerPatience = 10 * time.Second
 	probeEvery     = 50 * time.Millisecond
 )
