@@ -268,7 +268,7 @@ func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, e
 // park writes documents that "count" refuses until their notifications are parked, then replays
 // those.
 func (s *soak) park(ctx context.Context) error {
-	// What an earlier one has replayed must have run before bad words are refused again.
+	// What an earlier call has replayed must have run before bad words are refused again.
 	waiting, cancel := context.WithTimeout(ctx, quiesceTimeout)
 	defer cancel()
 	if err := s.DB.WaitIdle(waiting); err != nil {
