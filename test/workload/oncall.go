@@ -70,7 +70,8 @@ func nobodyOnCall(name string, pair int, at percolator.Timestamp) error {
 	return fmt.Errorf("workload: %s: nobody of pair %d is on call at %d", name, pair, at)
 }
 
-// doctor returns the row of one; those of a pair are in different tablets, or not.
+// doctor returns the row of doctor i of a pair. The rows of some pairs are in one tablet, those of
+// others in two.
 func doctor(name string, pair, i int) string { return row(name, pair+i*(3+2*pair)) }
 
 // Unguarded does nothing.

@@ -95,7 +95,7 @@ func (w *Timers) Run(ctx context.Context, db *percolator.DB, l Load) error {
 		one := dueTime{after: time.Duration(rng.Int64N(int64(timersLongest)))}
 		work := time.Duration(rng.Int64N(int64(timersLongest)))
 		err := l.db(db, worker).Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
-			// It begins well before it commits, and the timer counts from the commit.
+			// The transaction begins well before it commits, and the timer counts from the commit.
 			if _, _, err := tx.Get(ctx, row, timersFired); err != nil {
 				return err
 			}
