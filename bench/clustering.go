@@ -20,8 +20,8 @@ import (
 )
 
 // The paper's document clustering (§3.1) with different numbers of observer workers, and of
-// documents per run, inside the node and in a worker process: each new document has three keys, and its observer reads one cell per key
-// and writes these cells and the document's cluster.
+// documents per run, inside the node and in a worker process: each new document has three keys, and
+// its observer reads one cell per key and writes these cells and the document's cluster.
 
 // clustering is the name of the section.
 const clustering = "clustering"
@@ -51,8 +51,8 @@ type clustered struct {
 	memory    uint64        // bytes that the Go runtime obtained from the system
 }
 
-// measureClustering measures each number of workers in turn, for o.rounds rounds, each on a
-// fresh store.
+// measureClustering measures each number of workers with each batch size, inside the node and
+// apart, for o.rounds rounds, each time on a fresh store.
 func measureClustering(ctx context.Context, o options, out io.Writer) (err error) {
 	stop, err := o.profile.start()
 	if err != nil {
