@@ -36,7 +36,7 @@ func (s *services) page() http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = results.Execute(w, shown) // the client is gone
+		_ = results.Execute(w, shown) // fails only if the client is gone
 	})
 	return mux
 }

@@ -81,7 +81,7 @@ func (s *services) register(r *percolator.Registry) {
 	s.jobs().Register(r)
 }
 
-// pieces cuts a document into its paragraphs.
+// pieces cuts a document into its paragraphs, and those above maxPiece into several pieces.
 func pieces(document string) []string {
 	var all []string
 	for paragraph := range strings.SplitSeq(document, "\n\n") {
