@@ -61,7 +61,7 @@ func New(cfg Config) *Service {
 	}
 	s.mux.HandleFunc("POST /embed", s.embed)
 	s.mux.HandleFunc("GET /bill", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(s.Bill()) // the client is gone
+		_ = json.NewEncoder(w).Encode(s.Bill()) // fails only if the client is gone
 	})
 	return s
 }
@@ -108,7 +108,7 @@ func (s *Service) embed(w http.ResponseWriter, r *http.Request) {
 	for i, text := range q.Texts {
 		vectors[i] = Embed(text)
 	}
-	_ = json.NewEncoder(w).Encode(vectors) // the client is gone
+	_ = json.NewEncoder(w).Encode(vectors) // fails only if the client is gone
 }
 
 // accept returns how long to wait if the call exceeds the rate, and otherwise whether it fails. If it
