@@ -54,6 +54,6 @@ func answer(w http.ResponseWriter, result any, err error) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	default:
-		_ = json.NewEncoder(w).Encode(result) // the client is gone
+		_ = json.NewEncoder(w).Encode(result) // fails only if the client is gone
 	}
 }
