@@ -70,7 +70,7 @@ func handler(db *percolator.DB) http.Handler {
 				defer func() { _ = s.Close() }()
 				var v view
 				if v, err = fill(r, s); err == nil {
-					_ = pages.Execute(w, v) // the client has gone
+					_ = pages.Execute(w, v) // fails only if the client has gone
 					return
 				}
 			}
