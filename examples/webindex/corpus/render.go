@@ -77,7 +77,7 @@ func (r *renderer) documentation() error {
 }
 
 // pkg writes the package's own page, which links to its symbols and to the packages that
-// import it, and theirs.
+// import it, and the pages of its symbols.
 func (r *renderer) pkg(p *pkg) error {
 	path, dir := p.doc.ImportPath, pkgDir(p.doc.ImportPath)
 	var b strings.Builder
