@@ -49,8 +49,8 @@ func elect(ctx context.Context, t Tx, hash string) error {
 	return nil
 }
 
-// poll returns the pages of a cluster and the one with the highest rank; of equal ranks, the one
-// with the least URL.
+// poll has the pages of a cluster. best returns the one with the highest rank; of equal ranks, the
+// one with the least URL.
 type poll struct{ pages []string }
 
 func (p *poll) best(ctx context.Context, t Tx) (best string, err error) {

@@ -144,8 +144,8 @@ func inherited(ctx context.Context, t Tx, url string) (sum scores, err error) {
 	return sum, err
 }
 
-// lookup reads one column of many rows, a few hundred per request, and calls do for each existing
-// cell with its index in rows.
+// lookup reads one column of many rows, a few hundred per request, and calls do with the row and
+// the value of each existing cell.
 func lookup(ctx context.Context, t Tx, rows iter.Seq2[string, error], col percolator.Column,
 	do func(row string, value []byte) error) error {
 	var keys []percolator.CellKey

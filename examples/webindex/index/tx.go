@@ -8,8 +8,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Tx is the part of a transaction that the observers use. wrap makes one from a *percolator.Tx;
-// tests have another implementation.
+// Tx is the part of a transaction that the observers use. Its implementation is tx; tests have
+// another.
 type Tx interface {
 	GetMulti(ctx context.Context, keys ...percolator.CellKey) ([]percolator.Cell, error)
 	// Prefix yields the cells of one column in the rows that begin with prefix, by row.
