@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// ErrNoPages reports that a tree without a single page is taken for a mistake.
+// ErrNoPages reports a tree without a page, which is taken for a mistake.
 var ErrNoPages = errors.New("page: no .html file below a host's directory")
 
 // File is one page of a tree.
