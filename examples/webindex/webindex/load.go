@@ -98,7 +98,7 @@ func (l *loader) have(ctx context.Context) (map[string]string, error) {
 // put loads one page in a transaction.
 func (l *loader) put(url string, raw []byte, sum string, bar *progress) func(context.Context,
 	*percolator.Tx) error {
-	counted := false // by this function's own worker: conflicts run it again
+	counted := false // whether the page is counted: after a conflict the function runs again
 	return func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set(url, schema.Pages(schema.Raw), raw)
 		tx.Set(url, schema.Pages(schema.Sum), []byte(sum))

@@ -59,8 +59,8 @@ func since(before, after []observerRuns) []observerRuns {
 	return out
 }
 
-// settle waits until no notification is left to run, and displays the numbers of runs and of
-// pending notifications.
+// settle waits until no notification is left to run, and displays the numbers of committed runs and
+// of pending notifications.
 func (a *application) settle(ctx context.Context) error {
 	began := time.Now()
 	idle := make(chan error, 1)
