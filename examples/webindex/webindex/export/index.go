@@ -28,9 +28,9 @@ var (
 // time; searches may run concurrently.
 type Index struct{ bleve bleve.Index }
 
-// openIndex opens the index of the cluster in dir. It replaces an index that is missing, of another
-// format or of another cluster. If it cannot open the index it returns an error and deletes
-// nothing.
+// openIndex opens the index of the cluster in dir, and creates it if it does not exist. It replaces
+// an index of another format or of another cluster and, with anew, any. If it cannot open the
+// index, it returns an error and leaves the index as it is.
 func openIndex(dir, cluster string, anew bool) (*Index, error) {
 	if anew {
 		if err := os.RemoveAll(dir); err != nil {
