@@ -144,7 +144,7 @@ type view struct {
 	Status   Status
 	// how old the oldest waiting notification is; "" means nothing waits, or that is not known
 	Behind string
-	Known  bool // Status is
+	Known  bool // whether Status is known
 }
 
 // search serves the search page.
@@ -171,7 +171,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_, _ = w.Write(page.Bytes()) // whoever asked has gone
+	_, _ = w.Write(page.Bytes()) // fails only if the client has gone
 }
 
 // fill runs the query, if there is one, and returns the status code.
