@@ -133,9 +133,9 @@ func (c *Cluster) config(index int) node.Config {
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = addressOf(index), "", true, true
 	cfg.LockTTL, cfg.Logger, cfg.Observers = lockTTL, c.logger("node", index), c.cfg.Observers
 	cfg.Scanners, cfg.ObserverWorkers = 1, 4
-	// the schedule splits
+	// only the schedule splits tablets
 	cfg.Splits.Off = true
-	// nothing is bound
+	// these addresses are mere names: no port is bound
 	cfg.Peer, cfg.Gossip = addressOf(index+maxNodes), addressOf(index+2*maxNodes)
 	if index > 0 {
 		cfg.Join = []string{addressOf(0), addressOf(1), addressOf(2)}

@@ -27,9 +27,9 @@ type stored struct {
 	values  map[string]uint64 // hashes, by key
 }
 
-// differences lists the keys of the tablet that differ between the nodes' stores, or returns "". It
-// reads the current state, which is later than the checksums that differed, and at a different Raft
-// entry in each store, which it reports.
+// differences describes the contents of the tablet in each node's store, and lists the keys that
+// differ. It reads the current state, which is later than the checksums that differed, and at a
+// different Raft entry in each store, which it reports.
 func (c *Cluster) differences(ctx context.Context, d *pb.TabletDescriptor) string {
 	var all []stored
 	seed := maphash.MakeSeed()
@@ -72,7 +72,8 @@ func holds(st *store.Store, d *pb.TabletDescriptor, seed maphash.Seed) (s stored
 	return s, err
 }
 
-// report lists the keys that do not have the same value in all stores.
+// report describes each store's contents, and lists the keys that do not have the same value in
+// all.
 func report(all []stored) string {
 	nodes := map[string][]uint64{} // by key: the nodes that have it
 	unlike := map[string]bool{}

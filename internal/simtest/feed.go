@@ -13,9 +13,9 @@ import (
 )
 
 // feed checks the feed of changes (docs/adr/0072) of the workloads' table: applied to an empty map,
-// it equals a snapshot at each resolved timestamp. Its subscriber stores the map and, about once a
-// second, the position of a subscription. It crashes again and again, also between the two; the
-// next process continues from the position with the map stored for it.
+// it equals a snapshot at each resolved timestamp. About once a second its subscriber stores the
+// map, and then the position of a subscription. It crashes again and again, also between the two;
+// the next process continues from the position with the map stored for it.
 type feed struct {
 	c       *Cluster
 	figures FeedFigures

@@ -186,7 +186,7 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 	}
 }
 
-// merge removes a boundary of the workloads' table, and creates one first if it has none.
+// merge removes a boundary of the workloads' table, and creates one first if it finds none.
 func (c *Cluster) merge(ctx context.Context, through *life, e Event) error {
 	row := []byte(fmt.Sprintf("%02x/m%d", (e.A*13+e.B)%256, e.At))
 	const looks = 8 // tablets to try, until one does not begin with its table
@@ -203,8 +203,7 @@ func (c *Cluster) merge(ctx context.Context, through *life, e Event) error {
 	return err
 }
 
-// drain drains a node and cancels the drain later. If the node that received the request has died by
-// then, it asks any other.
+// drain drains a node, and cancels the drain later through any node that serves then.
 func (c *Cluster) drain(ctx context.Context, through pb.AdminClient, node uint64,
 	after time.Duration) error {
 	if _, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node}); err != nil {
@@ -234,7 +233,7 @@ func takeBack(ctx context.Context, through pb.AdminClient, node uint64) error {
 	return err
 }
 
-// killUser runs a client that moves money, and kills it during a commit.
+// killUser runs a client that moves money, and kills it at the end of the event.
 func (c *Cluster) killUser(ctx context.Context, e Event) {
 	t, db := c.Client(1000 + e.A + int(e.At/time.Millisecond))
 	ctx, cancel := context.WithCancel(ctx)

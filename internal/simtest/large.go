@@ -25,7 +25,8 @@ type LargeOptions struct {
 	Window  time.Duration // of the measurement, in virtual time
 }
 
-// LargeFigures are what the nodes of a large cluster send each other, per second of virtual time.
+// LargeFigures are what the nodes of a large cluster send each other, per second of virtual time,
+// and how long its phases took.
 type LargeFigures struct {
 	Nodes, Tablets int
 	// Requests are those of all nodes to others, by kind: "support" (liveness), "survey" and "walk"
@@ -90,7 +91,7 @@ const (
 	// restPatience limits the time for which placement may move tablets.
 	restPatience = 4 * time.Minute
 	// restLook is the time without a move after which the cluster is at rest, longer than placement's
-	// interval. Tablets that were moved before it are still walked in it.
+	// interval.
 	restLook = 10 * time.Second
 )
 

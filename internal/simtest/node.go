@@ -128,7 +128,7 @@ func (m *machine) start() error {
 	return nil
 }
 
-// crash kills the process: from now on it neither sends nor receives. unplug: by a power loss.
+// crash kills the process, with unplug by a power loss: from now on it neither sends nor receives.
 func (m *machine) crash(unplug bool) error {
 	l := m.life.Load()
 	if l == nil {
@@ -237,7 +237,7 @@ const closePatience = 30 * time.Second
 // admin returns an operator's client of the node.
 func (l *life) admin() pb.AdminClient { return pb.NewAdminClient(l.transport.AdminConn()) }
 
-// mortal is the node's own transport. It drops the requests of a dead process.
+// mortal is the node's own transport. It drops the requests of a dead process to tablets.
 type mortal struct {
 	txn.Transport
 	life *life

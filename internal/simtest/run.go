@@ -62,7 +62,7 @@ type Report struct {
 	Feed     FeedFigures                 // of the workload "changes"
 }
 
-// String returns the schedule, the figures and the log.
+// String returns the schedule and the figures, without the log.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v of virtual time, %d batches, %d lost; %d tablets compared\nschedule:\n%v",
