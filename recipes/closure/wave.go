@@ -12,7 +12,7 @@ import (
 const (
 	// chunk is the maximum number of nodes whose neighbours are read at once.
 	chunk = 512
-	// pageSize is the maximum number of neighbours that are read at once, of all these nodes.
+	// pageSize is the maximum number of neighbours or marks that are read at once, of all nodes.
 	pageSize = 16 << 10
 	// readsPerRecord is the number of neighbours and marks that a run reads for each record that it
 	// may create, not counting those of suspects.
@@ -110,7 +110,8 @@ func (r *run) take(ctx context.Context, kind int) (tasks []task, more bool, err 
 }
 
 // suspect finds the suspects of the tasks: first of one, then of twice as many each time, until
-// there are as many as the run may create records. It leaves the other tasks to later runs.
+// there are as many as the run may create records, or it has read enough. It leaves the other tasks
+// to later runs.
 func (r *run) suspect(ctx context.Context, removes, checks []task) error {
 	for n := 1; len(removes)+len(checks) > 0 && len(r.suspects) < r.c.cfg.Batch &&
 		!r.readEnough(); n *= 2 {
