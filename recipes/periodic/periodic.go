@@ -24,7 +24,7 @@ type Job struct {
 	// Do does the work in a transaction that may be retried, so its effects outside the
 	// transaction must be repeatable. After an error it is retried with backoff, as any
 	// observer is, and parked after percolator.MaxAttempts; the job then stops until it is
-	// replayed.
+	// replayed or Start is called again.
 	Do func(ctx context.Context, tx *percolator.Tx) error
 }
 
