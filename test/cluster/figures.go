@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Metrics returns the node's metrics without labels, by name.
+// Metrics returns the node's metrics by name and labels, as in name{label="value"}. A metric with a
+// space in a label is missing.
 func (p *Process) Metrics(ctx context.Context) (map[string]float64, error) {
 	text, err := p.Get(ctx, "/metrics")
 	if err != nil {

@@ -19,7 +19,7 @@ func groupOf(p *Process) string {
 	return filepath.Join(cpuGroups, fmt.Sprintf("percolator-test-%d-%d", os.Getpid(), p.Index))
 }
 
-// limit applies the cluster's quotas to a node that has just started.
+// limit applies the configured CPU quota to a node that has just started.
 func (c *Cluster) limit(p *Process) error {
 	if c.cfg.CPUs == 0 {
 		return nil
