@@ -18,8 +18,7 @@ import (
 const (
 	// tablets is the number of tablets with which the workloads' table begins.
 	tablets = 6
-	// clients is the number of clients of each workload, each of which connects to a different node
-	// first.
+	// clients is the number of clients of each workload.
 	clients = 2
 	// pause is the longest rest of a worker between two operations: a saturated machine
 	// would only show its own limits.

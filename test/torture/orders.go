@@ -81,7 +81,7 @@ func (a *arena) mergeSomewhere(ctx context.Context) error {
 	return nil
 }
 
-// moveSomething moves the leadership of a tablet to another of its replicas, or a replica
+// moveSomething moves the leadership of a tablet to a random one of its replicas, or a replica
 // to a node that has none of it.
 func (a *arena) moveSomething(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

@@ -22,7 +22,7 @@ const (
 type probed struct {
 	// the longest time that one of them had to wait from one success to the next
 	gap      time.Duration
-	failed   int // transactions that failed, mostly because the patience was not enough
+	failed   int // transactions that failed, mostly because they took longer than callerPatience
 	examples []error
 }
 

@@ -117,7 +117,7 @@ func splitAndMove(ctx context.Context, a *arena) error {
 }
 
 // addAndDrain adds a node, waits until it has its share of replicas, then drains and removes a
-// random node, which rejoins as a new one.
+// random node, which the next strike adds as a new one.
 func addAndDrain(ctx context.Context, a *arena) error {
 	var nodes []*cluster.Process
 	for _, p := range a.c.Nodes() {
