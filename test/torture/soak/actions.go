@@ -49,7 +49,7 @@ func (s *soak) choose() action {
 	return actions[0]
 }
 
-// load writes new documents, fewer when there are enough.
+// load writes n new documents, or fewer, so that there are at most s.o.Docs.
 func (s *soak) load(ctx context.Context, n int) error {
 	if n = min(n, s.o.Docs-len(s.model.may)); n <= 0 {
 		return nil

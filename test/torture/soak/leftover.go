@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// leftovers lists locks, intents and notifications; of the notifications those that are
-// parked or those that are not.
+// leftovers lists the parked notifications or, without parked, all locks, intents and other
+// notifications.
 func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, error) {
 	var out []string
 	c := handle.Client(db)

@@ -26,7 +26,7 @@ type Options struct {
 	History time.Duration
 	// Docs is the approximate number of documents. Defaults to 1500.
 	Docs int
-	// Tablets is the number of tablets above which no command splits one. Defaults to 30.
+	// Tablets is the number of tablets from which on no command splits one. Defaults to 30.
 	Tablets int
 	// Rest is the number of cycles between two rests, or more while snapshots are held.
 	// Defaults to 20.
@@ -289,7 +289,7 @@ func (s *soak) verify(ctx context.Context) error {
 	return nil
 }
 
-// nothingLeft looks for locks, intents and notifications.
+// nothingLeft fails if locks, intents or notifications remain.
 func (s *soak) nothingLeft(ctx context.Context) error {
 	handle.Client(s.DB).Flush()
 	var left []string
