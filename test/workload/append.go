@@ -24,8 +24,8 @@ const (
 
 // ListAppend has workers read lists and append to half of those, in transactions of up to five
 // reads over several tablets, and then decides whether the whole history satisfies
-// snapshot isolation (package sicheck). A third of them only read a snapshot. Nothing is
-// retried: each attempt is in the history with the outcome that its client received.
+// snapshot isolation (package sicheck). A third of the transactions only read a snapshot. Nothing
+// is retried: each attempt is in the history with the outcome that its client received.
 func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {

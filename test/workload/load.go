@@ -132,8 +132,8 @@ func patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// Tally counts what became of a workload's operations. Its methods may be used
-// concurrently, and on nil, which counts nothing.
+// Tally counts what became of a workload's operations. Safe for concurrent use. A Load without one
+// counts nothing.
 type Tally struct {
 	mu      sync.Mutex
 	figures Figures
