@@ -77,14 +77,14 @@ func with(ctx context.Context, r *harness.Run, s setup, fn func(repo *repository
 	return fn(&repository{node: n, client: client, db: handle.NewDB(client)})
 }
 
-// usage are counters of a repository.
+// usage holds counters of a repository.
 type usage struct {
 	operations, batches, syncs uint64
 	cpu                        time.Duration
 }
 
 // used returns the operations that the client has sent to tablets, the batches in which tablets have
-// handled them, and the synced writes of the log.
+// handled them, the synced writes of the log, and the processor time of this process.
 func (repo *repository) used() usage {
 	u := usage{cpu: harness.CPUOf()}
 	for _, count := range repo.client.Stats().Messages {

@@ -20,7 +20,7 @@ import (
 const (
 	mechanismTable = "a document, 64 callers"
 	callers        = 64
-	// loaded documents are read again and again.
+	// loaded is the number of documents, which are processed again and again.
 	loaded = 150 * callers
 	// manyDocuments are processed in one transaction by the variant with batches.
 	manyDocuments = 20
@@ -84,8 +84,8 @@ func mechanisms(ctx context.Context, r *harness.Run, round int) error {
 	return nil
 }
 
-// order returns the order in which a round measures n kinds. The first is that of the tables; in the others
-// periodic work hits other kinds.
+// order returns the order in which a round measures n kinds: that of the tables in the first round,
+// and a random one in each other, so that periodic work does not hit the same kind in all.
 func order(r *harness.Run, round, n int) []int {
 	if round > 0 {
 		return rand.New(rand.NewPCG(r.Seed, uint64(round))).Perm(n)
