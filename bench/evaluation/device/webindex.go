@@ -50,8 +50,8 @@ func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string
 }
 
 // cells returns the cells that the loader and the observers have written and the bytes of their rows,
-// columns and values, from the summary's line "written: 353881 cells of 70123456 bytes"; 0 of a
-// build that prints none.
+// columns and values, from the summary's line "written: 353881 cells of 70123456 bytes"; 0 if a
+// build prints none.
 func cells(summary []byte) (n, size int64) {
 	for s := bufio.NewScanner(bytes.NewReader(summary)); s.Scan(); {
 		if _, err := fmt.Sscanf(s.Text(), "written: %d cells of %d bytes", &n, &size); err == nil {
@@ -61,7 +61,8 @@ func cells(summary []byte) (n, size int64) {
 	return 0, 0
 }
 
-// transactions returns the pages loaded and the observers' commits, from the summary:
+// transactions returns the number of pages loaded plus that of the observers' commits, from the
+// summary:
 //
 //	loaded 8381 pages (0 unchanged, 0 removed) in 2.1s; indexed after 43.2s
 //	observer        runs   commits conflicts  failures
