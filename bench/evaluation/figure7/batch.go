@@ -17,8 +17,9 @@ import (
 )
 
 // The batch job: it clusters a repository from scratch by sorting, on all cores, with its input, its
-// intermediate results and its output in files. A document's cluster is that of the first document
-// with its first key that another one had before, as the observer assigns it.
+// intermediate results and its output in files. Of a document's keys the first one counts that an
+// earlier document has: its cluster is that of the earliest document with that key. The observer
+// assigns the same.
 
 // batchJob is a repository of documents in files, one for each core.
 type batchJob struct {

@@ -21,7 +21,7 @@ import (
 const (
 	documentBytes = 1 << 10
 	documentKeys  = 3
-	// keysPerDocument is the number of keys to choose from, for each document of the repository.
+	// keysPerDocument is the number of possible keys of each kind, per document of the repository.
 	keysPerDocument = 0.75
 )
 
@@ -179,8 +179,9 @@ func (p *repository) load(ctx context.Context, dir, binary, table string, lines 
 	return os.Remove(name)
 }
 
-// check compares the clusters of all documents after the first n with those that the sequential
-// algorithm assigns in the order of their commits, on top of the repository.
+// check compares the clusters of the repository's documents with those that were loaded, and those
+// of the added ones, whose number must be want, with those that the sequential algorithm assigns in
+// the order of their commits.
 func (p *repository) check(ctx context.Context, want int) error {
 	return p.node.DB().View(ctx, func(ctx context.Context, s *percolator.Snapshot) error {
 		var added []percolator.Cell

@@ -91,7 +91,7 @@ func measure(ctx context.Context, r *harness.Run, s sizes, n int, largest bool) 
 	r.Logf("%d documents are loaded", n)
 	c := newCrawl(ctx, p)
 	defer c.close()
-	// The highest rate first, since others are parts of it.
+	// The highest rate first, since others are fractions of it.
 	if largest {
 		if err := c.saturate(ctx, s.window); err != nil {
 			return err
