@@ -347,7 +347,7 @@ func (g *rig) transact(ctx context.Context, db *percolator.DB, caller, at, i int
 	return nil
 }
 
-// verify reads the last transaction of each caller that was the last one to use the row.
+// verify checks that each caller's last committed write is the value of its row.
 func (g *rig) verify(ctx context.Context, callers int) error {
 	return g.one.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 		for caller := range callers {
