@@ -1,5 +1,5 @@
-// Package gateway measures transactions over the gateway of a node (docs/adr/0071), by each of its protocols, beside the same
-// transactions of the native client.
+// Package gateway measures transactions over the gateway of a node (docs/adr/0071), by Connect and
+// gRPC, beside the same transactions of the native client.
 package gateway
 
 import (
