@@ -24,16 +24,16 @@ const (
 	idleRate = 50
 )
 
-// side is a node with a queue. Snapshots are open in one of the two only.
+// side is a node with a queue. A snapshot is open on one of the two only.
 type side struct {
 	name string // of rows and series
 	q    *queue
 	db   *percolator.DB
 }
 
-// held measures the latencies at several rates on two nodes in turns. On one of them a snapshot stays
-// open from the beginning, for three minutes, between which both are loaded, and so holds the history of
-// every row. The others' history is ten seconds.
+// held measures the latencies at several rates on two nodes in turns, for three minutes. On one of
+// them a snapshot is open all the time and so holds the history of every row; the other keeps ten
+// seconds of it. Both are loaded between the measurements, too.
 func held(ctx context.Context, r *harness.Run) error {
 	rows := pick(r, 10_000, 500)
 	free, holds := side{name: "", q: newQueue("free", rows)}, side{name: "snapshot held", q: newQueue("held", rows)}

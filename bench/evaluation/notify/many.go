@@ -32,7 +32,7 @@ func newTable(name string) *table {
 	}
 }
 
-// single registers an observer of one change, batched one of a hundred.
+// single registers an observer of single changes, batched one of batches.
 func (t *table) single(r *percolator.Registry) {
 	r.Strong(t.name, t.in, func(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
 		t.ran.Add(1)
