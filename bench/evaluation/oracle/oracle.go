@@ -25,7 +25,8 @@ func Measurements() []harness.Measurement {
 	}}
 }
 
-// client is a process's worth of callers: they share its connections, and wait for one request at a time.
+// client requests timestamps over connections of its own, as one process does. Concurrent calls of
+// one share a request; each call of many is a request.
 type client struct {
 	one  func(ctx context.Context) (mvcc.Timestamp, error)
 	many func(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error)

@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestClosedLoop counts the timestamps of batched callers, and fails if an oracle repeats them.
+// TestClosedLoop: closedLoop counts the timestamps of batched requests, and fails if an oracle
+// repeats them.
 func TestClosedLoop(t *testing.T) {
 	var granted atomic.Uint64
 	grant := func(_ context.Context, count int) (mvcc.Timestamp, int, error) {

@@ -35,7 +35,7 @@ func (l load) String() string {
 	return fmt.Sprintf("%d clients × %d callers", l.clients, l.callers)
 }
 
-// loads ends with the paper's: so many clients that each request has many callers.
+// loads ends with the one that is compared with the paper.
 var loads = []load{
 	{1, 1, false}, {1, 64, false}, {16, 64, false}, {16, 1024, false}, {16, 16, true}, {16, 64, true}, {16, 1024, true},
 }
