@@ -135,7 +135,8 @@ func measureChanges(ctx context.Context, r *harness.Run, open func(context.Conte
 	return errors.Join(err, s.close(context.WithoutCancel(ctx)))
 }
 
-// fedWrite is a write that a subscriber has seen: when it began, and how long after that.
+// fedWrite is a write that a subscriber has seen: when it began, and how long after that it was
+// seen.
 type fedWrite struct{ at, lag time.Duration }
 
 // writeFed writes until d after began and returns when each write began, as a time after began.

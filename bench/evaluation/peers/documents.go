@@ -159,8 +159,8 @@ func keysOf(document string) (keys [documentKeys]string) {
 	return keys
 }
 
-// clusterOf returns a document's cluster, the first document recorded for one of its keys or the
-// document itself, and records it for its keys.
+// clusterOf returns a document's cluster: the document recorded for the first of its keys that has
+// one, or else the document itself. It records the cluster for all its keys.
 func clusterOf(document string, known map[string]string) string {
 	keys, of := keysOf(document), document
 	for _, k := range keys {

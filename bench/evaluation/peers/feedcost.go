@@ -100,8 +100,9 @@ func startReader(ctx context.Context, addr string, col percolator.Column) (pid i
 // address of a node and the name of a table.
 const Reader = "PERCOLATOR_EVALUATION_READER"
 
-// ReadChanges reads the changes of a table, as of Reader says, until in ends and there was one. It prints the
-// number of changes when it has read the state at the beginning, and at the end.
+// ReadChanges reads the changes of the table that of, a value of Reader, names. It prints their
+// number when it has read the initial state, and again at the end: when in has ended and a later
+// change was read, or 10 s after in has ended.
 func ReadChanges(ctx context.Context, of string, in io.Reader, out io.Writer) error {
 	var addr, table string
 	if _, err := fmt.Sscan(of, &addr, &table); err != nil {
@@ -113,7 +114,7 @@ func ReadChanges(ctx context.Context, of string, in io.Reader, out io.Writer) er
 	}
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	follows := make(chan struct{}) // closed when it has read a change
+	follows := make(chan struct{}) // closed by the first change after the initial state
 	go func() {
 		_, _ = io.Copy(io.Discard, in)
 		select {

@@ -155,7 +155,8 @@ func runQueues(ctx context.Context, r *harness.Run) error {
 
 const queueTable, heldTable, heldPlot = "queues", "one held snapshot", "held-snapshot"
 
-// withQueue calls do with a new queue and checks at the end that every job has one result.
+// withQueue calls do with a new queue and checks at the end that every job has one result, or at
+// least one if the queue is atLeastOnce.
 func withQueue(ctx context.Context, r *harness.Run, k queueKind, do func(q *queue, run func(ctx context.Context) (time.Duration, error)) error) error {
 	return inDir(r.Dir, func(dir string) (err error) {
 		t := &tracker{jobs: map[int]*tracked{}}
@@ -241,8 +242,8 @@ func keepOutstanding(ctx context.Context, outstanding int, end time.Time, finish
 	return g.Wait()
 }
 
-// measureHeld runs a closed loop, holds a snapshot for most of it, and records the rate of each
-// second.
+// measureHeld runs a closed loop, holds a snapshot for most of it, and records the rates of short
+// windows.
 func measureHeld(ctx context.Context, r *harness.Run, k queueKind, sizes queueSizes) error {
 	const windows = 6 // of each free phase
 	window := sizes.free / windows
