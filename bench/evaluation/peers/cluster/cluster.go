@@ -40,7 +40,7 @@ var killing = map[string]string{failOver: put, failOverGet: get}
 
 var payload = make([]byte, 100)
 
-// operation does one operation on the n-th key of a caller.
+// operation does one operation on a key.
 type operation func(ctx context.Context, key string) error
 
 // subject is a running cluster.
@@ -74,7 +74,7 @@ func Member() (bool, error) {
 // protection against power loss.
 const slowDisk = 2 * time.Millisecond
 
-// Run measures one caller and 64 on this build and etcd, and one with slow syncs.
+// Run measures one caller and 64 on this build and etcd, and one caller with slow syncs.
 func Run(ctx context.Context, r *harness.Run) (err error) {
 	d, callers := 1500*time.Millisecond, "1,64"
 	if r.Smoke {
@@ -211,7 +211,7 @@ func workloads(callers, encrypted string, syncDelay time.Duration) (out []worklo
 	return out, nil
 }
 
-// fleet are the clusters that run, by variant and conditions.
+// fleet holds the running clusters by variant and conditions.
 type fleet map[clusterOf]running
 
 type clusterOf struct {
@@ -224,7 +224,8 @@ type running struct {
 	stop func() error
 }
 
-// measure measures the workload, on the cluster of its kind or, for fail-over, on a new one.
+// measure measures the workload on the variant's cluster under its conditions, which it starts if
+// necessary, or for fail-over on a new one.
 func (all fleet) measure(ctx context.Context, with variant, v int, w workload,
 	d time.Duration) (f turns.Figure, err error) {
 	if operation := killing[w.operation]; operation != "" {
