@@ -20,8 +20,8 @@ import (
 
 // What happens to a table later: its node is killed, an observer is added, its cells expire.
 
-// killed starts a node on the store, kills it under a load of writes, and measures the time from its
-// next start until it has returned every write that was acknowledged before.
+// killed starts a node on the store, kills it after a load of writes, and measures the time from
+// its next start until it has returned each caller's last acknowledged write.
 func killed(ctx context.Context, r *harness.Run, dir, name string, rows int, window time.Duration) (err error) {
 	logs := filepath.Join(dir, "process")
 	if err := os.Mkdir(logs, 0o700); err != nil {
