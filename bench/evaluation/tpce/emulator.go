@@ -193,8 +193,8 @@ func (w *worker) execute(ctx context.Context, t trade) error {
 	return nil
 }
 
-// feed sends prices of securities that no concurrent feed sends, unless it is slower than all
-// others.
+// feed sends prices of one group of securities. Successive feeds send different groups, so
+// concurrent ones rarely send the same.
 func (w *worker) feed(ctx context.Context) error {
 	groups := w.data.symbols / feedSize
 	group := int(w.feeds.Add(1)) % groups
