@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestReleasesReplaceEachOther deploys the releases of the page one after the other, and back where
-// the page says so.
+// TestReleasesReplaceEachOther deploys the releases one after the other, and an earlier one again
+// where docs/guide/changing.md does.
 func TestReleasesReplaceEachOther(t *testing.T) {
 	n := percolatortest.Start(t, releases["1"].register)
 	save := func(release, row, who string) {
