@@ -101,8 +101,8 @@ func (s *shop) buy(t testing.TB, faults ...percolatortest.Fault) time.Duration {
 	return took
 }
 
-// TestTextsArePaidForOnce: a service that admits 100 calls per second receives few more calls than
-// it admits, and runs repeated after conflicts do not pay again.
+// TestTextsArePaidForOnce: each of 640 texts is paid for once, although runs are repeated after
+// conflicts, and a service that admits 100 calls per second receives at most 100.
 func TestTextsArePaidForOnce(t *testing.T) {
 	s := &shop{gap: 10 * time.Millisecond, took: 5 * time.Millisecond}
 	took := s.buy(t, percolatortest.Fault{Kind: percolatortest.CommitConflicts, Observer: "embed", Times: 3})
