@@ -17,7 +17,7 @@ type batch struct {
 	verdicts   map[string]string   // by row
 }
 
-// compute reads the inputs.
+// compute reads packages and advisories, and determines the verdicts.
 func compute(ctx context.Context, r percolator.Reader) (*batch, error) {
 	b := &batch{
 		dependents: map[string][]string{}, seeds: map[string][]string{}, verdicts: map[string]string{},
@@ -85,7 +85,7 @@ func verify(ctx context.Context, r percolator.Reader) (advised, names int, err e
 		return 0, 0, fmt.Errorf("%d verdicts, the batch has %d: %w", advised, len(b.verdicts),
 			errDiffers)
 	}
-	reached := map[string]map[string]closure.Reached{} // by advisory, also those of which b knows
+	reached := map[string]map[string]closure.Reached{} // by advisory, also those that only b has
 	for id := range b.seeds {
 		reached[id] = nil
 	}

@@ -82,7 +82,8 @@ func figures(ctx context.Context, call *app.Invocation, verifying bool) (err err
 // costs measures what steps take.
 type costs struct {
 	out io.Writer
-	// used is the processor use of the last step; unit is the unit of later ones
+	// used is the processor time of the last step; unit, unless 0, is what later ones are compared
+	// with
 	used, unit time.Duration
 }
 
@@ -102,7 +103,8 @@ func (c *costs) measured(what string, fn func() error) error {
 	return err
 }
 
-// measure publishes an advisory on a package, and waits until nothing is left to run.
+// measure publishes an advisory on a package, and waits until nothing is left to run. The advisory
+// must then reach want names.
 func measure(ctx context.Context, db *percolator.DB, id, name string, want int,
 	measured func(string, func() error) error) error {
 	err := measured(fmt.Sprintf("%s: %d names", name, want), func() error {
@@ -127,8 +129,8 @@ func measure(ctx context.Context, db *percolator.DB, id, name string, want int,
 	return err
 }
 
-// examples are packages that few, some, many and most depend on: those that are well
-// known, and two that about 500 and 15,000 names depend on.
+// examples returns packages that few, some, many and most depend on: well-known ones, and one
+// each that 400 to 500 and 13,000 to 17,000 names depend on.
 func (b *batch) examples() []string {
 	var found []string
 	for _, name := range []string{"libzip4", "libssl3", "libc6"} {

@@ -133,7 +133,7 @@ func relations(value string) []string {
 	return names
 }
 
-// load writes the packages of a file that are newer than the stored ones, and counts them.
+// load writes those packages of a file that are newer than the stored ones, and counts all.
 func load(ctx context.Context, db *percolator.DB, file string) (count int, err error) {
 	l := db.Loader(percolator.LoaderConfig{Workers: 8, Backlog: -1, Name: "load"})
 	var some []named

@@ -124,9 +124,10 @@ func TestEdgeOfTwoPackages(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsWhatIsLeftBehind compares states that observers never leave: marks of a withdrawn
-// advisory, a missing mark, and a verdict without an advisory.
-func TestVerifyFindsWhatIsLeftBehind(t *testing.T) {
+// TestVerifyFindsDifferences: verify fails on states that observers never leave: marks of a
+// withdrawn advisory, a missing mark, an edge that no package has, and a verdict without an
+// advisory.
+func TestVerifyFindsDifferences(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(tx *percolator.Tx){
 		"left behind": func(tx *percolator.Tx) { affects.Mark(tx, "WITHDRAWN", "zlib1g") },
