@@ -38,7 +38,7 @@ func TestReadmeShowsRealPrograms(t *testing.T) {
 			continue
 		}
 		if os.Getenv("UPDATE") == "" {
-			t.Errorf("README.md shows another %s than there is", m[1])
+			t.Errorf("%s in README.md differs from the file", m[1])
 			continue
 		}
 		updated := strings.Replace(string(readme), string(m[0]), "<!-- "+string(m[1])+
