@@ -84,7 +84,7 @@ func overlay(root, dir string) (string, error) {
 }
 
 // apply applies the patches beneath dir, one after the other, with one line of context at
-// least. All that fail are named.
+// least. The error names all that fail.
 func apply(dir string, names []string) error {
 	var faults []error
 	for _, name := range names {
