@@ -19,14 +19,13 @@ import (
 const (
 	// patience is the timeout of other clients during an attack.
 	patience = 10 * time.Second
-	// most is the memory that one attack may add to a node, in bytes: far more than any
-	// needs, far less than the attack sends.
+	// most is the memory that one attack may add to a node, in bytes.
 	most = 512 << 20
 	// idle is the time within which a node that exceeded most must shrink below it again.
 	idle = 30 * time.Second
-	// stated is each node's --memory in bytes, from which the limit of its heap follows. An
-	// attack that is bounded by its connections (docs/limitations.md) must stay below it; it is
-	// more than all of them may use.
+	// stated is each node's --memory in bytes, from which the limit of its heap follows. A node
+	// must stay below it during halfSent, whose memory only the number of connections bounds
+	// (docs/limitations.md).
 	stated = 3 << 30
 )
 
@@ -103,7 +102,7 @@ func start(t *testing.T) *target {
 }
 
 // served checks that a client is served within patience in every tablet, through the attacked node
-// and through another.
+// and through another, and that all nodes run.
 func (c *target) served(t *testing.T) {
 	t.Helper()
 	for _, addr := range c.Addrs()[:2] {
@@ -182,7 +181,8 @@ func mib(bytes []int64) (out []int64) {
 	return out
 }
 
-// beside returns the address of another listener of a node: 1 for nodes, 2 for gossip.
+// beside returns the address of a node's port by its offset from the one for clients: 1 is for
+// nodes, 2 for gossip.
 func beside(t *testing.T, listen string, offset int) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(listen)

@@ -47,7 +47,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// hugeMessage: a message is refused by its length, before it is read.
+// hugeMessage: a message is refused for its length, before it is read.
 func hugeMessage(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -82,8 +82,7 @@ func tableID(ctx context.Context, t *testing.T, c *target) mvcc.TableID {
 	return id
 }
 
-// hugeBatch: a million operations in messages of the largest size, and a million cells in
-// one operation.
+// hugeBatch: a million operations in one message, and a million cells in one operation.
 func hugeBatch(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -184,8 +183,8 @@ func (c *target) servedByOthers(t *testing.T) {
 	}
 }
 
-// openTransactions: a hundred thousand open transactions that have read and written, then as many
-// snapshots, which hold history by leases.
+// openTransactions: a hundred thousand transactions are open at once. One in ten is a snapshot,
+// which holds history by a lease; the others have a buffered write.
 func openTransactions(t *testing.T, c *target) {
 	const count, workers = 100_000, 256
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

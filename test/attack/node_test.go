@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// garbageForNodes: random bytes, and prefixes of valid messages, on the ports for nodes and for
-// gossip.
+// garbageForNodes: random bytes, and prefixes of valid messages, on a node's ports for clients, for
+// nodes and for gossip.
 func garbageForNodes(t *testing.T, c *target) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := func(n int) []byte {

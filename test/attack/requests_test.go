@@ -27,8 +27,8 @@ const (
 )
 
 // halfSent: hundreds of streams each send as much as the node accepts of a message of 13 MiB, but
-// not its end, and reconnect when they are closed; others have thousands of large writes in
-// flight.
+// not its end, and reconnect when they are closed; other streams send large writes and read no
+// answers.
 func halfSent(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
