@@ -160,7 +160,8 @@ func (t *trial) restoreAll(ctx context.Context, from *cluster.Cluster, db *perco
 		t.say("the source has %d cells at %d", len(d.cells), ts)
 		want = append(want, d)
 	}
-	if err := from.Terminate(30 * time.Second); err != nil { // its processor time is for the other
+	// The cluster to restore into has the processors to itself.
+	if err := from.Terminate(30 * time.Second); err != nil {
 		return err
 	}
 	to, restored, err := t.start(ctx, "to", t.to)
