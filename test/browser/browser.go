@@ -248,7 +248,7 @@ func (b *Browser) Screenshot(name string) {
 
 // Flaws returns texts of low contrast in the light or the dark scheme, and parts wider than a
 // phone's screen of 390 pixels or a laptop's of 1440 or 1280. It takes screenshots, and leaves the
-// tab at 1280.
+// tab at 1280 pixels, in the dark scheme.
 func (b *Browser) Flaws(name string) (flaws []string) {
 	b.t.Helper()
 	for _, width := range []int64{390, 1440, 1280} {
@@ -316,9 +316,9 @@ const faint = `(least) => {
 
 // Focused describes the focused element.
 type Focused struct {
-	Text    string // of the element; of a region its name
+	Text    string // the element's aria-label, or else its text
 	Href    string
-	Visible bool // something is drawn around it
+	Visible bool // it has an outline of at least 2 pixels
 }
 
 // Tab moves the focus to the next element and returns it; all fields are empty for the body.
