@@ -131,8 +131,8 @@ func (d *Disk) Sync() error {
 const sectorBytes = 512
 
 // Written returns the number of bytes written to the device, as data and by the file system's
-// journal. The counter belongs to the loop device, which outlives the mount: only differences mean
-// something.
+// journal. The counter belongs to the loop device, which outlives the mount: only differences
+// within one mount mean something.
 func (d *Disk) Written() (int64, error) { return Written(d.mount) }
 
 // Written returns the number of bytes written so far to the block device under path, by all

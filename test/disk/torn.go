@@ -45,18 +45,18 @@ func Torn(rng *rand.Rand, durable, end map[string][]byte) map[string][]byte {
 	for name, b := range end {
 		switch old, known := durable[name]; {
 		case filepath.Ext(name) == ".sst" || name == "MANIFEST" || name == "KEYREGISTRY":
-			// Badger syncs a table before the manifest names it, and every change of that
+			// Badger syncs a table before the manifest names it, and each change of the manifest
 			after[name] = b
 		case known:
 			after[name] = mix(rng, old, b)
 		case rng.IntN(4) > 0:
 			after[name] = mix(rng, nil, b)
 		case rng.IntN(2) == 0:
-			after[name] = nil // made, and no more
+			after[name] = nil // it exists, but is empty
 		}
 	}
-	// File systems keep the order of names: of the log files that were removed, the last
-	// few are back.
+	// File systems persist removals in their order: of the log files that were removed, only
+	// the last ones can be back.
 	removed := removedLogs(durable, end)
 	for _, name := range removed[rng.IntN(2*len(removed)+1)%(len(removed)+1):] {
 		after[name] = durable[name]

@@ -10,9 +10,8 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// TestWritten: written and synced data is counted once, with little overhead of the file system;
-// data still in the page cache after a sync, and overwritten in between, is counted as often as it
-// reached the device.
+// TestWritten: a file that is written and synced counts once, plus little overhead of the file
+// system. If it is overwritten and synced, it counts again.
 func TestWritten(t *testing.T) {
 	d := disk.New(t, 256<<20)
 	const size, slack = 8 << 20, 1 << 20
