@@ -188,7 +188,7 @@ func TestWritesAfterTheEnd(t *testing.T) {
 		t.Errorf("the write after the end is stored: %t, %v", ok, err)
 	}
 	if _, ok, err := s.Get(ctx, "before", column); !ok || err != nil {
-		t.Errorf("before exists after the delete after the end: %t, %v", ok, err)
+		t.Errorf("a delete after the end: its cell exists: %t, %v", ok, err)
 	}
 }
 
