@@ -1,7 +1,7 @@
 // Command cluster measures transactions on a cluster of processes, of one build or of several in
 // turns, so that a change can be compared with the previous build on a shared machine. Every
 // measurement has a fresh cluster on loopback, in directories that are removed afterwards. The
-// clients' first address is that of the node that leads all tablets or, with -elsewhere, of another.
+// clients connect to the node that leads the benchmark's table or, with -elsewhere, to another.
 //
 //	go run ./bench/cluster -builds bin                        three nodes, one-phase and two-phase
 //	go run ./bench/cluster -builds base,bin -rounds 4         in turns; ratios are to the first
