@@ -66,8 +66,8 @@ func (q *queue) observe(ctx context.Context, tx *percolator.Tx, n percolator.Not
 	return nil
 }
 
-// start reports the start of an observer that has read the change with the number. It stands for earlier
-// changes of the row, too.
+// start reports the start of an observer that has read the change with the number. It also stands
+// for the changes of the row with lower numbers, and for those whose commits have already returned.
 func (r *row) start(number uint64, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
