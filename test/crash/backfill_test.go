@@ -25,8 +25,8 @@ import (
 // runs in its life, 0: unlimited.
 const childBackfill = "PERCOLATOR_CRASH_BACKFILL"
 
-// Sizes of the back-fill. A life has fewer runs than a back-fill may mark ahead of them (2,048), so
-// that every kill except the last interrupts it.
+// Sizes of the back-fill. It marks at most 2,048 rows ahead of the runs, and the lives that are
+// killed have few runs, so that every kill interrupts it.
 const (
 	backfillTable = "pages"
 	backfillRows  = 5000

@@ -184,7 +184,8 @@ func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// life runs one child and kills it some time after it is ready, directly after before.
+// life runs one child and kills it some time after it is ready, directly after it has called
+// before.
 func (w *witness) life(t *testing.T, dir string, after time.Duration,
 	before func(*os.Process) error) {
 	cmd := exec.Command(os.Args[0])

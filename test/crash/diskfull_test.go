@@ -202,9 +202,8 @@ func fullChild(dir string) error {
 	return nil
 }
 
-// TestRawFullDisk: another program fills the disk completely at a random moment, below any
-// watermark. The node may stop or crash; once there is space it starts, with every acknowledged
-// commit.
+// TestRawFullDisk: another program fills the disk completely at a random moment. The node may stop
+// or crash; once there is space it starts, with every acknowledged commit.
 func TestRawFullDisk(t *testing.T) {
 	d, rng := disk.New(t, smallDisk), rand.New(rand.NewPCG(*seed, 2))
 	dir := filepath.Join(d.Dir(), "node")

@@ -126,7 +126,8 @@ func (c *counting) value(ctx context.Context) (int, error) {
 	return strconv.Atoi(resp.Msg.Cells[0].GetValue())
 }
 
-// increment adds 1 to the counter unless another client has changed it, and reports whether it has.
+// increment adds 1 to the counter unless another client has changed it, and reports whether it
+// added 1.
 func (c *counting) increment(ctx context.Context, key string) bool {
 	before, err := c.value(ctx)
 	if err != nil {

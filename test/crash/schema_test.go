@@ -34,7 +34,7 @@ func schemaChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range tables { // the remains of an interrupted life work
+	for _, t := range tables { // those that an interrupted life has left can be written
 		if err := fill(ctx, db, t.Name); err != nil {
 			return fmt.Errorf("table %s: %w", t.Name, err)
 		}
