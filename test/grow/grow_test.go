@@ -147,7 +147,7 @@ func (w *writers) count(id, i int) error {
 	return err
 }
 
-// end waits for the callers and compares.
+// end stops the callers and compares the rows with the acknowledged counts.
 func (w *writers) end(ctx context.Context) {
 	w.stop()
 	w.runs.Wait()
@@ -206,7 +206,7 @@ func spread(all []*pb.Node) (text string) {
 // uneven returns why the nodes are not even; empty: each has the average of replicas, bytes and
 // leaders, within 20% or one tablet, and together they hold everything three times.
 func uneven(all []*pb.Node, want []*cluster.Process) string {
-	const user = tablets + 1 // and meta's; a table's first tablet exists before it
+	const user = tablets + 1 // and meta's
 	held, replicas, bytes := map[string]*pb.Node{}, 0, uint64(0)
 	for _, n := range all {
 		held[n.Listen] = n
@@ -248,8 +248,8 @@ func uneven(all []*pb.Node, want []*cluster.Process) string {
 	return ""
 }
 
-// The number and size of values in tablets: each value of a tablet is one byte longer than the
-// previous one, so that equal numbers of tablets can be very different numbers of bytes.
+// The sizes of values and of all of them: each tablet has one value more than the previous one, so
+// that equal numbers of tablets can be very different numbers of bytes.
 const (
 	fillValue   = 256 << 10
 	filledBytes = tablets * (tablets + 1) / 2 * fillValue
