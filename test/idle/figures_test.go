@@ -23,8 +23,7 @@ type standing struct {
 	moves uint64
 }
 
-// still reports whether all replicas exist and are quiescent. The meta tablet exists before any
-// other.
+// still reports whether all replicas exist, those of the meta tablet included, and are quiescent.
 func (s standing) still(tablets, count int) bool {
 	return s.replicas >= (tablets+1)*count && s.leaders*count == s.replicas && s.awake == 0
 }
