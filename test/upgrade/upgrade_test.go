@@ -263,7 +263,7 @@ func (u *upgrade) dial(addr string) *percolator.DB {
 	return db
 }
 
-// notFinal checks that the upgrade cannot be finalised, even by an upgraded node.
+// notFinal checks that the node at addr refuses to finalise the upgrade, for the reason why.
 func (u *upgrade) notFinal(addr, why string) {
 	u.t.Helper()
 	r, err := handle.Client(u.dial(addr)).Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
@@ -291,8 +291,8 @@ func (u *upgrade) finalize() {
 	}
 }
 
-// refused checks that a node of the earlier build does not start, with its directory and with an
-// empty one, and logs the reason. Then it restarts the node with the later build.
+// refused checks that the node does not start on its directory with the earlier build, and logs the
+// reason. Then it restarts the node with the later build.
 func (u *upgrade) refused(i int) {
 	u.t.Helper()
 	p := u.Node(i)
