@@ -38,7 +38,7 @@ func checkBlock(top, marker, language, text string) error {
 	case "go":
 		source, err := shown(top, marker)
 		if err == nil && text != source {
-			err = fmt.Errorf("shows another %s than there is", marker)
+			err = fmt.Errorf("the block differs from %s", marker)
 		}
 		return err
 	case "ts":
@@ -46,7 +46,7 @@ func checkBlock(top, marker, language, text string) error {
 		source, err := os.ReadFile(filepath.Join(top, file))
 		if err == nil && (name == "" || !strings.Contains(text, "function "+name+"(") ||
 			!strings.Contains(string(source), "\n"+text)) {
-			err = fmt.Errorf("shows another %s than there is", marker)
+			err = fmt.Errorf("the block differs from %s", marker)
 		}
 		return err
 	case "sh":
