@@ -184,7 +184,8 @@ func TestSnapshotRefused(t *testing.T) {
 	}
 }
 
-// A destroyed replica leaves only its tombstone, also when its removal is interrupted.
+// A destroyed replica leaves only its tombstone, also when its removal is interrupted after the
+// tombstone was written.
 func TestDestroyCutShort(t *testing.T) {
 	for _, step := range []string{"tombstone", "clear", "flip", ""} {
 		t.Run("at "+step, func(t *testing.T) {
