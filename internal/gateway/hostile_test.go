@@ -45,7 +45,7 @@ func (s *served) ends(what string, c net.Conn) string {
 	return string(text)
 }
 
-// idle requires that no call is running soon.
+// idle waits until no call is running, and fails the test after ten seconds.
 func (s *served) idle(what string) {
 	s.Helper()
 	running := func() int {

@@ -57,7 +57,8 @@ func TestKeysCommitOnce(t *testing.T) {
 	}
 }
 
-// increment adds 1 to the counter unless another client has changed it, and reports whether it has.
+// increment adds 1 to the counter unless another client has changed it, and reports whether it
+// added 1.
 func (s *served) increment(key string) bool {
 	s.Helper()
 	before := s.get("counter")
