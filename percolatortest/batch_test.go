@@ -92,7 +92,7 @@ func TestBatch(t *testing.T) {
 	for _, rows := range g.calls {
 		sizes = append(sizes, len(rows))
 		if !slices.IsSorted(rows) {
-			t.Errorf("batch %q is too large or not ordered", rows)
+			t.Errorf("batch %q is not ordered", rows)
 		}
 	}
 	if want := []int{1, 40, 40, 20}; !slices.Equal(sizes, want) {

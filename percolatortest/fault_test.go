@@ -241,8 +241,8 @@ func testCrash(t *testing.T, register func(*percolator.Registry)) {
 	}
 }
 
-// TestCrashLeavesLocks: the locks of a commit that a crash interrupts remain, and are resolved
-// after the restart.
+// TestCrashLeavesLocks: the locks of a transaction whose commit was lost before a crash are rolled
+// back after the restart.
 func TestCrashLeavesLocks(t *testing.T) {
 	a, b := percolator.Column{Table: "left", Name: "x"},
 		percolator.Column{Table: "right", Name: "x"}

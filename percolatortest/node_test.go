@@ -124,7 +124,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// TestStartsQuickly: a node starts in milliseconds. On a shared machine it suffices that the
+// TestStartsQuickly: a node starts within 100 ms. On a shared machine it suffices that the
 // fastest of several starts does.
 func TestStartsQuickly(t *testing.T) {
 	best := time.Hour
@@ -181,7 +181,7 @@ func TestHelpers(t *testing.T) {
 	}
 }
 
-// TestLargeValues: WithConfig raises the size limit of values to that of other nodes.
+// TestLargeValues: values may be as large as on other nodes if Config sets MemTableSize to 0.
 func TestLargeValues(t *testing.T) {
 	x := percolator.Column{Table: "extra", Name: "x"}
 	n := percolatortest.Start(t, nil)
@@ -280,7 +280,7 @@ func TestFailsTheTest(t *testing.T) {
 }
 
 // TestRegisteredTables: the node creates registered tables, including those of observers, with
-// their split keys before it serves; a later start adds missing split keys.
+// their split keys before it serves; a later start creates one again that was dropped.
 func TestRegisteredTables(t *testing.T) {
 	keys := []string{"m"}
 	ctx := t.Context()
