@@ -15,7 +15,8 @@ import (
 	"github.com/percolator-go/percolator/worker"
 )
 
-// TestRefusalPausesOtherWorkers: an outside service refuses one of two workers. Neither begins a run during the wait.
+// TestRefusalPausesOtherWorkers: an outside service refuses one of two workers. Neither begins a
+// run during the wait, once the other has been told.
 func TestRefusalPausesOtherWorkers(t *testing.T) {
 	n := openNode(t, nil)
 	const wait, told = 3 * time.Second, time.Second

@@ -217,7 +217,7 @@ func TestGatewayRunsObservers(t *testing.T) {
 }
 
 // TestGatewayCommitsNothingOfALostWorker: a worker loses its lease, or its stream, between its writes and Finish. The
-// change goes to another within a second, and counts once.
+// change goes to another worker, and counts once.
 func TestGatewayCommitsNothingOfALostWorker(t *testing.T) {
 	for _, what := range []string{"lease", "stream"} {
 		t.Run(what, func(t *testing.T) {

@@ -414,8 +414,8 @@ func TestMetricsOfWorkers(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForRuns stops a worker during a run, which commits, and whose queue another worker
-// gets.
+// TestDrainWaitsForRuns stops a worker during a run: the run commits, and another worker gets the
+// queue.
 func TestDrainWaitsForRuns(t *testing.T) {
 	n := openNode(t, nil)
 	began, release := make(chan struct{}, 100), make(chan struct{})
