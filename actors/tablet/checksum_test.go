@@ -26,8 +26,8 @@ func (r *rig) awaitChecksum(tablet, id uint64) *pb.ChecksumResponse {
 	return nil
 }
 
-// A checksum is of the state as of its entry: later entries, also those applied in the same Txn of
-// the store, are not included.
+// A checksum is of the state as of its entry: it differs from the one before only if rows were
+// written in between.
 func TestChecksumOfItsEntry(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))

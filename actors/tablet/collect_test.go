@@ -292,7 +292,7 @@ func TestBoundInFlightStays(t *testing.T) {
 }
 
 // TestConfirmNamesWhatIsInTheWay: a refused confirmation names the locks and intents below the
-// bound, in flight, in memory and on disk.
+// bound, in memory and on disk. It is also refused while a prewrite below the bound is in flight.
 func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	catalogue := &pb.Catalogue{

@@ -11,8 +11,8 @@ import (
 )
 
 // BenchmarkOverwrite overwrites a thousand rows in one-phase commits of 64 callers, without
-// collection and with a safepoint raised ten times per second, so that all but the last tenth is
-// collected: the cost of collection to users.
+// collection and with a safepoint raised ten times per second, so that all but the versions of the
+// last tenth of a second are collected: the cost of collection to users.
 func BenchmarkOverwrite(b *testing.B) {
 	for _, collect := range []bool{false, true} {
 		b.Run(fmt.Sprint("collect=", collect), func(b *testing.B) {
