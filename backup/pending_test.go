@@ -47,7 +47,8 @@ func (s *sleepers) pause(t *testing.T, paused bool) {
 	must(t, err)
 }
 
-// rows returns the rows for which the observer has run, once there are n.
+// rows returns the rows for which the observer has run, once there are so many, or after ten
+// seconds.
 func (s *sleepers) rows(t *testing.T, atLeast int) (rows []string) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
