@@ -33,8 +33,8 @@ func TestCreateTableInterrupted(t *testing.T) {
 	}
 }
 
-// interrupt creates a table with a crash at an operation, and then again; it returns false if the
-// creation ended before that operation.
+// interrupt creates a table with a crash at an operation, and then creates it again; it returns
+// false if the first creation ended before that operation.
 func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died bool) {
 	w, m := newWorld(t)
 	w.failAt, w.after = failAt, after
