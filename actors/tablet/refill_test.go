@@ -18,8 +18,8 @@ func oldest(r *rig, tablet uint64, most uint32) *pb.WalkResponse {
 	}}}).GetWalk()
 }
 
-// workOff clears the heads of the queue until n rows were handed out, and returns the count of
-// each.
+// workOff clears the heads of the queue until so many rows were handed out, and returns how often
+// each was.
 func workOff(r *rig, tablet uint64, rows int) map[string]int {
 	r.tb.Helper()
 	seen := map[string]int{}

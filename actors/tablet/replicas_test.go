@@ -35,8 +35,8 @@ func TestReplicate(t *testing.T) {
 	}
 }
 
-// TestLeaderDies: another replica leads within the election timeout and has every acknowledged
-// entry; the old leader returns as a follower and receives the entries that it has missed.
+// TestLeaderDies: another replica leads and has every acknowledged entry; the old leader returns as
+// a follower and receives the entries that it has missed.
 func TestLeaderDies(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	for round := range 3 {
