@@ -202,7 +202,8 @@ func TestSettleOutlivesContext(t *testing.T) {
 	}
 }
 
-// Lost replies, duplicates and refusals of all other messages are overcome.
+// A message of each kind is lost, refused or duplicated once, or its reply is lost: the transaction
+// still commits.
 func TestOtherFaults(t *testing.T) {
 	retry := func(code pb.Error_Code) txntest.Fault {
 		return txntest.Fault{Answer: &pb.Error{Code: code}}

@@ -101,8 +101,8 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded: names of any length and bytes are counted, up to the maximum number, at the
-// same cost.
+// TestNamesAreBounded: names of any length and bytes are counted, by their first 128 bytes and up
+// to the maximum number.
 func TestNamesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
