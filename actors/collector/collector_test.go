@@ -36,7 +36,7 @@ func TestCycle(t *testing.T) {
 	c := newCycle(t, w)
 	c.turn(t.Context())
 	if len(w.sent) > 0 {
-		t.Fatalf("an idle repository was notified %v", w.sent)
+		t.Fatalf("without garbage, requests were sent: %v", w.sent)
 	}
 	w.tablets[1].garbage = 1
 	w.prewrite("x", w.behind(2*history), false) // abandoned: its primary may be in any tablet
