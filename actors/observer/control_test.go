@@ -346,7 +346,7 @@ func TestOthersKeepASlot(t *testing.T) {
 		return n.Stats("good").Commits == 50
 	})
 	if got := stuck(); got > 4+4+bad {
-		t.Errorf("%d runs are stuck; at most the pool, what is replaced of it, and one an observer",
+		t.Errorf("%d runs are stuck, want at most the pool, its replaced slots and one per observer",
 			got)
 	}
 }
