@@ -40,13 +40,13 @@ func TestRunStaysDirtyByItsOwnChange(t *testing.T) {
 			t.Errorf("OWN-CHANGE-CLEARED: the notification is %+v, %v; left %v", n, there, res.Left)
 		}
 		if want := []mvcc.EndedRun{{testTable, 3, 20}}; !slices.Equal(res.Ended, want) {
-			t.Errorf("HIDDEN: the run's end is told as %v, want %v", res.Ended, want)
+			t.Errorf("HIDDEN: the run's end is reported as %v, want %v", res.Ended, want)
 		}
 	}
 }
 
-// TestEndOfARun: an acknowledgment contains the run's end and origin; if another run has cleared
-// the notification, those stated by the transaction itself.
+// TestEndOfARun: the commit of an acknowledgment returns the run's end, with the older of the
+// origins of its notification and its transaction; if neither is known, it returns no end.
 func TestEndOfARun(t *testing.T) {
 	for name, c := range map[string]struct {
 		n      mvcc.Notify

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// The primary's lock of an asynchronous commit names a bounded number of cells, with a bounded number
-// of bytes.
+// TestNamedCellsAreBounded: a prewrite of an asynchronous commit that names too many cells, or too
+// many bytes of cells, is refused.
 func TestNamedCellsAreBounded(t *testing.T) {
 	for name, c := range map[string]struct{ cells, bytes int }{
 		"too many cells": {mvcc.MaxAsyncCells, 10}, "too many bytes": {mvcc.MaxAsyncCells - 1, 100},

@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// coordinator is a client that commits one transaction (§2.2): in two phases, in one, or with all
-// tablets except the primary's prewritten and that one in one phase, with all possible faults.
+// coordinator is a client that commits one transaction (§2.2): in two phases, in one,
+// asynchronously, or with all tablets except the primary's prewritten and that one in one phase.
 type coordinator struct {
 	h          *history
 	txn        *modelTxn

@@ -110,8 +110,8 @@ func TestLimitsExact(t *testing.T) {
 	}
 }
 
-// TestTimersAreSmall: a timer of the longest row and column passes, and no longer value does in the
-// table of timers, where the timer job reads many at once.
+// TestTimersAreSmall: a timer of the longest row and column passes. A value 20 bytes longer does
+// not in the table of timers, where the timer job reads many at once.
 func TestTimersAreSmall(t *testing.T) {
 	lim := mvcc.DefaultLimits()
 	cell, value := mvcc.Timer{
@@ -178,7 +178,7 @@ func TestMissingValueIsCorrupt(t *testing.T) {
 	}
 }
 
-// TestErrorIsCut keeps the text of a failed run valid and within its bound.
+// TestErrorIsCut: the recorded error of a failed run is cut to its bound and stays valid UTF-8.
 func TestErrorIsCut(t *testing.T) {
 	m := mvcctest.NewMemView()
 	c := parseCell("a.doc")

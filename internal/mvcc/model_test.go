@@ -39,7 +39,7 @@ type model struct {
 	gone     map[mvcc.Cell]mvcc.Timestamp // acknowledgments deleted with their cells: up to which commit timestamp
 }
 
-// modelTxn is the knowledge of one transaction.
+// modelTxn is what the model knows of one transaction.
 type modelTxn struct {
 	start      mvcc.Timestamp
 	primary    mvcc.Cell
