@@ -276,8 +276,8 @@ func (l *lockedRows) send(role certs.Role, req *pb.TabletRequest) *pb.TabletResp
 	return resp
 }
 
-// lives requires that a reader is told that the transaction lives, although it claims that the
-// worker is dead and that it has waited long.
+// lives requires that the primary answers a reader that the transaction lives, although the reader
+// claims that the worker is dead.
 func (l *lockedRows) lives(primary *pb.Cell) {
 	l.Helper()
 	resp := l.send(certs.Reader, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{

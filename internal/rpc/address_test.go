@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestDialsNobody: where there is no node, Dial soon returns what it found, with the address, and
-// does not repeat "percolator: ".
+// TestDialsNobody: where there is no node, the error of Dial says what is there instead, with the
+// address, and has the prefix "percolator: " once.
 func TestDialsNobody(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -31,9 +31,10 @@ func (l *lockedLog) audited() (lines []string) {
 	return lines
 }
 
-// TestEachActIsAudited: every method above the role writer, the creation of tables and the holding
-// of history leave one line for each role, whether executed or refused and whatever the log's
-// level; nothing else does.
+// TestEachActIsAudited: every call above the role writer, and every call that creates a table,
+// replays notifications or holds history for a backup, leaves one line, by whatever role, executed
+// or refused, and whatever the log's level. Of some frequent calls only refusals leave one. Nothing
+// else does.
 func TestEachActIsAudited(t *testing.T) {
 	var log lockedLog
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError + 1}))

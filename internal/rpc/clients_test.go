@@ -122,7 +122,7 @@ func TestRatesOfAnswers(t *testing.T) {
 	}
 }
 
-// TestBucketsAreBounded: a node drops the buckets of absent hosts and keeps those in use.
+// TestBucketsAreBounded: a node drops the buckets of absent clients and keeps those in use.
 func TestBucketsAreBounded(t *testing.T) {
 	var r rates
 	p := &pb.Policy{ClientRate: proto.Uint64(1)}

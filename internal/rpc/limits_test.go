@@ -92,8 +92,8 @@ func write(bytes int) *pb.TabletRequest {
 		}}}
 }
 
-// bare connects to the server without flow control of this module's client: unread answers are not
-// received.
+// bare connects to the server without this module's client, which would receive answers before they
+// are read: here the server's unread answers wait in small windows.
 func (s *served) bare() pb.PercolatorClient {
 	s.t.Helper()
 	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

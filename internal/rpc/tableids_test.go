@@ -67,7 +67,7 @@ func operationsOn(table uint32) map[string]*pb.TabletRequest {
 }
 
 // TestTablesToComeAreRefused: no operation under an id that was never assigned reaches a tablet;
-// operations under assigned ids do, also of a dropped table, after one query.
+// operations under assigned ids do, also of a dropped table, after at most one query of meta.
 func TestTablesToComeAreRefused(t *testing.T) {
 	ctx := context.Background()
 	cluster := txntest.New()

@@ -162,7 +162,7 @@ func TestVanishedClient(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("given up after %v", took)
 	if took > 4*(silence+answer) {
-		t.Errorf("a client that has vanished was kept for %v; the bound is %v", took,
+		t.Errorf("a client that has vanished was kept for %v, with a keepalive of %v", took,
 			silence+answer)
 	}
 	next := connect(lis.Addr().String()) // there is one place

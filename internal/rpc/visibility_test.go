@@ -19,7 +19,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// schemaOfTwo has the tables SECRET, 20, which requires a grant, and open, 21.
+// schemaOfTwo has the tables SECRET, with id 20, which requires a grant, and open, with id 21.
 type schemaOfTwo struct{}
 
 func (schemaOfTwo) Tables(context.Context) ([]*pb.Table, error) {
@@ -32,7 +32,8 @@ func (schemaOfTwo) Catalogue(context.Context) (*pb.Catalogue, error) {
 	}}, nil
 }
 
-// guardOfTwo is a Guard that allows reads to read and writes to write the table SECRET.
+// guardOfTwo returns a Guard that lets the client "reads" read, and the client "writes" write, the
+// table SECRET.
 func guardOfTwo() *Guard {
 	policy := &pb.Policy{Grants: []*pb.Grant{
 		{Table: 20, TableName: "SECRET", Name: "reads", Role: "reader"},
@@ -138,8 +139,8 @@ func reaches(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bo
 	return false
 }
 
-// TestGrantsHideTables: no answer to a call below the role operator mentions a table that is
-// granted to others, for any role; for clients with a grant, operators and nodes it is complete.
+// TestGrantsHideTables: no answer to a call that takes less than the role operator mentions a table
+// granted only to others; to clients with a grant, operators and nodes the answer is complete.
 func TestGrantsHideTables(t *testing.T) {
 	guard := guardOfTwo()
 	methods(t, func(name, full string, request, response proto.Message) {
