@@ -263,7 +263,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 		if left := time.Duration(left.Load()); left != 2*time.Second {
-			t.Errorf("the other node was notified %v", left)
+			t.Errorf("the handler's deadline is %v ahead, want 2s", left)
 		}
 		wait(2 * time.Second)
 		if st := a.Stats(); st.Late != 1 || st.Answers != 0 {
