@@ -25,7 +25,7 @@ import (
 const evil = `<img src=x onerror="window.pwned=1"><script>window.pwned=2</script>` +
 	`'"></td><svg onload=window.pwned=3>`
 
-// hostile is a cluster in which every chosen name is such text.
+// hostile is a cluster in which every text that somebody chooses is or contains evil.
 func hostile() (*pb.ClusterStatusResponse, []*pb.Table) {
 	now := time.Now().UnixMilli()
 	lock := uint64(mvcc.TimestampAt(now - 90_000))
@@ -87,7 +87,7 @@ func hostile() (*pb.ClusterStatusResponse, []*pb.Table) {
 	}, []*pb.Table{{Id: 16, Name: "docs" + evil}}
 }
 
-// hostileAnswers are the answers of such a cluster to the pages.
+// hostileAnswers are the answers of a hostile cluster to the queries of the pages.
 func hostileAnswers() map[string]httpd.Question {
 	cell := func() map[string]any {
 		return map[string]any{"table": evil, "row": evil, "class": "data", "column": evil}

@@ -110,8 +110,8 @@ func post(t *testing.T, h http.Handler, path, body string,
 
 const levelPath, level = "/api/v1/actions/log-level", `{"level":"debug"}`
 
-// TestActions: each action makes its call with the request, for any login; unknown actions and
-// requests of a wrong type are refused.
+// TestActions: each action makes its call with the request, under the name and address of the
+// login; unknown actions and requests of a wrong type are refused.
 func TestActions(t *testing.T) {
 	o := &operators{}
 	h := console(o, nil)
