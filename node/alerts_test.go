@@ -217,7 +217,7 @@ func expressions(t *testing.T) string {
 	text, n := "groups:\n- name: dashboard\n  rules:\n", 0
 	for _, p := range dashboard.Panels {
 		if p.Type != "row" && (len(p.Targets) == 0 || p.Description == "") {
-			t.Errorf("panel %q shows nothing, or does not report what", p.Title)
+			t.Errorf("panel %q has no expression or no description", p.Title)
 		}
 		for _, target := range p.Targets {
 			expr := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*").Replace(target.Expr)
