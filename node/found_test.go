@@ -20,7 +20,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestHarmIsFound: `doctor` and the console report a fault within 5 s, with a remedy.
+// TestHarmIsFound: the cluster's status, which `doctor` and the console show, reports a fault
+// within 5 s, with a remedy.
 func TestHarmIsFound(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)

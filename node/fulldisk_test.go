@@ -101,8 +101,7 @@ func TestNodeOnFullDisk(t *testing.T) {
 }
 
 // TestFullNodeLeadsNothing: a node below its disk's watermark transfers its leaderships to nodes
-// with space. Clients with a long timeout see no error; no leadership returns while the disk is
-// full.
+// with space, and leads again once it has space. Clients with a long timeout see no error.
 func TestFullNodeLeadsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

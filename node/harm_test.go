@@ -137,8 +137,8 @@ func feed(n *node.Node, bad map[string]percolator.ObserverFunc) (end func()) {
 }
 
 // TestBadObserversHarmNobody: observers that panic, end their goroutine, block forever, ignore
-// their context, or write without end are abandoned with an error that says why; another observer's
-// latency stays the same, and memory is bounded. The status lists functions that never return.
+// their context, or write without end are abandoned with an error that says why; another observer
+// does not wait for them, and memory is bounded. The status counts functions that never return.
 func TestBadObserversHarmNobody(t *testing.T) {
 	release := make(chan struct{})
 	good := &latencies{ran: map[string]chan struct{}{}}

@@ -199,8 +199,8 @@ func TestGarbageOnThePort(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: a directory that is not a node's, is damaged, or is in use by another
-// process is refused with a reason.
+// TestForeignDirectory: a directory that is not a node's, or is in use by another node, is refused
+// with a reason.
 func TestForeignDirectory(t *testing.T) {
 	try := func(dir string) error {
 		cfg := node.DefaultConfig()

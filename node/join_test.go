@@ -87,7 +87,8 @@ func (j *joiner) refused(ctx context.Context, what, dir string, addrs ...string)
 }
 
 // TestJoin: a second node joins over the network and is seen by the first; it returns as its next
-// incarnation; a copy of its directory and a node of another cluster are refused.
+// incarnation. A new node given addresses of two clusters is refused, and so is a node of another
+// cluster.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -240,7 +241,7 @@ func TestExpectWithoutListeners(t *testing.T) {
 }
 
 // TestWaitingNode: a node that waits to join identifies itself at its address, and reports over
-// HTTP that it lives and does not serve; clients skip it; it ends at once on request.
+// HTTP that it lives and does not serve; clients skip it; it ends on request.
 func TestWaitingNode(t *testing.T) {
 	listen, web := freeAddr(t), freeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -74,8 +74,8 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 	}
 }
 
-// TestGossipKeysAreLookedAtFirst: without gossip keys nothing is created, and no cluster admits the
-// node.
+// TestGossipKeysAreLookedAtFirst: without gossip keys Open fails before it creates the data
+// directory.
 func TestGossipKeysAreLookedAtFirst(t *testing.T) {
 	dir, data := certstest.Folder(t, "127.0.0.1"), filepath.Join(t.TempDir(), "data")
 	if err := os.Remove(filepath.Join(dir, certs.GossipKeys)); err != nil {

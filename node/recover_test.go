@@ -173,7 +173,7 @@ func TestTwoOfThreeLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.isUnverified(ctx) {
-		t.Error("doctor does not report that the recovery was verified")
+		t.Error("doctor reports the recovery as unverified after it was finished")
 	}
 	l.write(ctx, 0, "after", 10)
 

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestTimersFailOver: timers pending when the node that leads meta dies are fired by the next one,
-// and those of a column without a weak observer are refused by any node.
+// TestTimersFailOver: timers pending when the node that leads meta dies are fired by the next one.
+// A timer of a column without a weak observer is refused.
 func TestTimersFailOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -68,8 +68,8 @@ func TestTimersFailOver(t *testing.T) {
 	})
 }
 
-// BenchmarkPendingTimers: the CPU time and memory of a node with this many timers due in a day: the
-// same as without. An operation is a second.
+// BenchmarkPendingTimers: the CPU time and memory of a node with this many timers due in a day,
+// which should be those without timers. An operation is a second.
 func BenchmarkPendingTimers(b *testing.B) {
 	for _, timers := range []int{0, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(timers), func(b *testing.B) {
