@@ -37,8 +37,9 @@ type View interface {
 	// Early counts the pending work of the observer's column whose origin is a user's commit
 	// at or before the timestamp. It may overcount but never undercounts.
 	Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending
-	// Recorded returns the recorded changes, which contain all with a commit timestamp above since if
-	// from, which is not 0 then, is at most since; otherwise nil. The caller must not change them.
+	// Recorded returns the timestamp above which all changes are recorded, or 0 if it is not known
+	// yet. If it is known and at most since, the recorded changes contain all with a commit
+	// timestamp above since; otherwise they are nil. The caller must not change them.
 	Recorded(since mvcc.Timestamp) (changes []mvcc.CellWrite, from mvcc.Timestamp)
 	// Noted returns the leader's records since the request's mark, and the next mark.
 	Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark)
