@@ -15,13 +15,7 @@ type workload struct {
 	name     string
 	size     int  // bytes per value; 0: the web index
 	twoPhase bool // commit in two phases although one tablet holds all cells
-	// used is the folder of the percolator binary that writes usedBytes first, which are not measured,
-	// so that the log reuses its files; "": the store is new.
-	used string
 }
-
-// usedBytes are more than the log keeps before it frees its first files.
-const usedBytes = 256 << 20
 
 func (w workload) indexes() bool { return w.size == 0 }
 
@@ -66,13 +60,6 @@ func measure(ctx context.Context, o options, w workload, build string) (f figure
 	}
 	defer func() { err = errors.Join(err, d.Unmount()) }()
 	data := filepath.Join(d.Dir(), "data")
-	if w.used != "" {
-		const size = 10_000
-		first := options{count: usedBytes / size, callers: o.callers}
-		if _, err := commit(ctx, first, workload{size: size}, d, filepath.Join(w.used, "percolator"), data); err != nil {
-			return figure{}, err
-		}
-	}
 	if w.indexes() {
 		return indexPages(ctx, o, d, filepath.Join(build, "webindex"), data)
 	}

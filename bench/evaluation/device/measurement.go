@@ -93,14 +93,9 @@ func measureIndex(ctx context.Context, r *harness.Run, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("web index: %w", err)
 	}
-	used, err := measure(ctx, o, workload{name: "web index", used: r.Binary}, builds)
-	if err != nil {
-		return fmt.Errorf("web index in a used store: %w", err)
-	}
 	const ratio = "device bytes per user byte"
 	record(r, "web index", f, float64(user), "≤ 15")
 	r.Ratio(ratio, "web index, pages in blocks of 4 KiB", float64(f.written)/float64(blocks), "≤ 15")
-	r.Ratio(ratio, "the same, in a store that has written 256 MiB before", float64(used.written)/float64(blocks), "≤ 15")
 	if f.cellBytes > 0 {
 		r.Ratio(ratio, "web index, all cells", float64(f.written)/float64(f.cellBytes), "")
 	}
