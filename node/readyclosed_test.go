@@ -48,7 +48,7 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 		}
 		ready := n.ready(ctx)
 		if (ready == nil) != (closed == 0) || ready != nil &&
-			!strings.Contains(ready.Error(), "tablet 2 (one of 1)") {
+			!strings.Contains(ready.Error(), "tablet 2 (one of 1 closed)") {
 			t.Errorf("%v closed: ready reports %v", closed, ready)
 		}
 	}

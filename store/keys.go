@@ -135,7 +135,7 @@ func AppendKey(dst []byte, g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) []byte 
 // states, records), it returns an error that wraps ErrBadKey.
 func DecodeKey(key []byte) (g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, err error) {
 	if len(key) < 1+tableBytes {
-		return 0, c, 0, fmt.Errorf("%w: %d bytes", ErrBadKey, len(key))
+		return 0, c, 0, fmt.Errorf("%w: only %d bytes", ErrBadKey, len(key))
 	}
 	g = mvcc.Group(key[0])
 	switch g {

@@ -63,7 +63,7 @@ func (s *Store) beginCrashes(left *remains) error {
 		left = &remains{durable: d.seq.visible, visible: d.seq.visible}
 	}
 	if err := left.write(d.db); err != nil {
-		return fmt.Errorf("store: fill the state: %w", err)
+		return fmt.Errorf("store: write the remains of a crash: %w", err)
 	}
 	d.writer.chunks = hasChunks(d.db, left.visible)
 	d.seq.visible = left.durable

@@ -199,7 +199,7 @@ func (o *outside) admitted(now time.Time) {
 	}
 }
 
-// grow doubles the window, and lifts it above percolator.DefaultConcurrency.
+// grow doubles the window, and removes it once it exceeds percolator.DefaultConcurrency.
 func (o *outside) grow(now time.Time) {
 	if o.window, o.round, o.grown = 2*o.window, 0, now; o.window > percolator.DefaultConcurrency {
 		o.window = 0

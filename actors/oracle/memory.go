@@ -46,7 +46,7 @@ var (
 	errStale = errors.New("oracle: confirmation of an earlier term")
 	// errBroken reports that the oracle would have issued a timestamp twice. Nothing was issued,
 	// and the memory is dropped.
-	errBroken = errors.New("oracle: broken invariant")
+	errBroken = errors.New("oracle: a timestamp would have been issued twice")
 )
 
 // markTooLow reports that the timestamps would exceed the persisted mark or, unless the

@@ -108,7 +108,7 @@ func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
 func (c *Carrier) AskNode(ctx context.Context, node uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if c.peers == nil {
-		return nil, fmt.Errorf("%w: node %d is unreachable", txn.ErrNotSent, node)
+		return nil, fmt.Errorf("%w: node %d: this node runs alone", txn.ErrNotSent, node)
 	}
 	r, err := c.peers.Call(ctx, node,
 		&wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})

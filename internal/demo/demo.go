@@ -76,7 +76,7 @@ func (d *demo) run(ctx context.Context, call *app.Invocation) (err error) {
 	}
 	d.out = call.Stdout
 	if d.terminal = isTerminal(os.Stdout); d.terminal {
-		d.out = os.Stdout // call's output escapes terminal sequences
+		d.out = os.Stdout // call.Stdout would escape terminal sequences
 	}
 	dir, err := os.MkdirTemp("", "percolator-demo-")
 	if err != nil {

@@ -13,7 +13,7 @@ func SortGarbage(list []Garbage) []Garbage {
 			cmp.Compare(a.TS, b.TS))
 	})
 	return slices.CompactFunc(list, func(a, b Garbage) bool {
-		// Of a cell's records the first in order has the lowest TS: it stands for the others.
+		// One entry stands for all history records of a cell: the first, which has the lowest TS.
 		return a.Cell == b.Cell && a.Group == b.Group && (a.TS == b.TS || a.Group == GroupHistory)
 	})
 }

@@ -62,7 +62,7 @@ func (g *grants) now() (map[uint32]tableGrants, time.Time) {
 }
 
 // refuse returns an error unless the caller has a grant with the operation's role for each table of
-// the request that has grants. Operators need none. The request must be complete. A caller without
+// the request that has grants. Operators need none. admit must have accepted the request. A caller without
 // a write grant may still check the status of a transaction whose lock it has encountered
 // elsewhere, as readers do.
 func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {

@@ -122,7 +122,7 @@ type prefetchLog struct {
 type tracedRow struct {
 	table   mvcc.TableID
 	row     string
-	first   string   // the column read first; "" for an expected row
+	first   string   // the column read first; "" for a row announced by Expect
 	later   []string // the columns read after it
 	guessed []string // the columns prefetched with it
 }

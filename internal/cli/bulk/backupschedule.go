@@ -226,7 +226,7 @@ unfinished or damaged.` + locationHelp,
 	confirm := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if keep <= 0 {
-			return shell.Usagef(cmd, "--keep is missing: a duration such as 30d")
+			return shell.Usagef(cmd, "--keep must be a positive duration, such as 30d")
 		}
 		return confirm(cmd, args)
 	}
