@@ -150,3 +150,29 @@ func TestAwaitedIsNotDelayed(t *testing.T) {
 		})
 	}
 }
+
+// TestDelayedCommitsFollowEachOther: a second commit that nobody awaits is proposed with the delayed one. Catches
+// BROKEN=delayed_twice.
+func TestDelayedCommitsFollowEachOther(t *testing.T) {
+	g := startGroup(&cluster{tb: t, nodes: map[uint64]*member{}, maxDelay: time.Hour}, 3, 3, 0)
+	leader := g.elect(groupTablet, 1, 2, 3)
+	first, second := g.take(1), g.take(1)
+	g.do(groupTablet, prewriteOf(first, "a", "1"))
+	g.do(groupTablet, prewriteOf(second, "b", "2"))
+	g.even(groupTablet, 1, 2, 3)
+	commits := []<-chan result{g.delayCommit(leader, first)}
+	commits = append(commits, g.tell(leader, groupTablet, commitOf(second, g.take(1), "b")))
+	for i, committed := range commits {
+		if code := g.code(committed); code != pb.Error_CODE_UNSPECIFIED {
+			t.Fatalf("DELAYED-TWICE: commit %d is answered %v", i+1, code)
+		}
+	}
+	g.even(groupTablet, 1, 2, 3)
+	g.cut(leader)
+	g.elect(groupTablet, g.others(leader)...)
+	for row, want := range map[string]string{"a": "1", "b": "2"} {
+		if got := g.do(groupTablet, getOf(g.take(1), row), leader).GetGet().Results[0]; string(got.Value) != want {
+			t.Errorf("DELAYED-TWICE: on the next leader row %s is %v", row, got)
+		}
+	}
+}

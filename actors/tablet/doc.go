@@ -22,7 +22,7 @@
 //     A first read requests its timestamp before all that.
 //
 //  2. A mutation is evaluated and proposed in one actor turn, against applied state plus
-//     the effects of every proposal in flight; one that nobody awaits is proposed with the next, after
+//     the effects of every proposal in flight; one that nobody awaits may be proposed with the next, after
 //     3 ms at the latest, or once anything waits for it. An answer waits until everything that its
 //     evaluation could have read is committed, and the entry of a change of more than rows is
 //     visible (docs/adr/0063). What follows an answer waits for visibility itself: a read for

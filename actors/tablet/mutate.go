@@ -70,8 +70,8 @@ func (t *Tablet) mutate(calls []*Call) {
 	t.tryExclusive()
 }
 
-// awaited reports whether somebody waits for the operation: it does not only apply the decision of a
-// transaction to its other cells.
+// awaited reports whether the operation does more than apply a transaction's decision to its other
+// cells.
 func awaited(r reply) bool {
 	op, ok := r.call.Req.Op.(*pb.TabletRequest_Commit)
 	return !ok || op.Commit.GetDecides()

@@ -23,13 +23,13 @@ type pipeline struct {
 	timer   *time.Timer // ends the delay
 }
 
-// takeDelayed ends the delay and returns the delayed proposal, if there is one.
-func (p *pipeline) takeDelayed() []*proposal {
+// takeDelayed ends the delay and returns the delayed proposal, or nil.
+func (p *pipeline) takeDelayed() *proposal {
 	if p.delayed == nil {
 		return nil
 	}
 	p.timer.Stop()
-	delayed := []*proposal{p.delayed}
+	delayed := p.delayed
 	p.delayed = nil
 	return delayed
 }

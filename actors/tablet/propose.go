@@ -238,13 +238,20 @@ func (o *proposer) propose(p *proposal) bool {
 		return false
 	}
 	if o.mayDelay(p) {
+		if o.pipeline.delayed != nil { // its entry would be lost, and its command paired with another entry
+			panic("tablet: a proposal is delayed already")
+		}
 		o.pipeline.delayed = p
 		o.pipeline.inflight = append(o.pipeline.inflight, p)
 		o.pipeline.timer = time.AfterFunc(o.cfg.MaxDelay, func() { o.waiting.self.send(&endDelay{}) })
 		return true
 	}
 	delayed := o.pipeline.takeDelayed()
-	if err := o.submit(append(delayed, p)); err != nil {
+	proposals := []*proposal{p}
+	if delayed != nil {
+		proposals = []*proposal{delayed, p}
+	}
+	if err := o.submit(proposals); err != nil {
 		o.loseDelayed(delayed, err)
 		o.lose(p, o.notProposed(err))
 		return false
@@ -265,13 +272,15 @@ func (o *proposer) submit(proposals []*proposal) error {
 			return err
 		}
 	}
-	var err error
+	err := errNotProposed
+	next := proposals[len(proposals)-1].command.Replicas
+	switch {
+	case next == nil:
+		err = o.group.Propose(entries...)
 	// A change of the replicas is alone in the pipeline, and is proposed to raft with the command as
 	// its context.
-	if next := proposals[0].command.Replicas; next != nil {
+	case len(entries) == 1:
 		err = o.group.ProposeChange(next, entries[0])
-	} else {
-		err = o.group.Propose(entries...)
 	}
 	if err != nil {
 		return err
@@ -299,31 +308,31 @@ type endDelay struct{}
 
 // mayDelay reports whether the proposal may wait for the next one, so that each replica syncs both at
 // once: synced by itself, it would delay the locks of the client's next transaction. No caller waits for
-// it, no observer and no subscriber, and nothing else is on its way to the logs. Whatever waits for it
-// later ends the delay.
+// it, no observer and no subscriber, and every earlier entry is committed. A mutation or a status check
+// that waits for it later ends the delay; a read that meets its lock does not.
 func (o *proposer) mayDelay(p *proposal) bool {
-	return p.background && len(p.notes) == 0 && o.pipeline.next() == nil && !o.memory.Recording()
+	return p.background && effectsOnly(p.command) && len(p.notes) == 0 && o.pipeline.next() == nil && !o.memory.Recording()
 }
 
 // proposeDelayed passes the delayed proposal to Raft, if there is one. It returns false if Raft refused
 // it: what was evaluated over it must not outlive it.
 func (o *proposer) proposeDelayed() bool {
 	delayed := o.pipeline.takeDelayed()
-	if len(delayed) == 0 {
+	if delayed == nil {
 		return true
 	}
-	err := o.submit(delayed)
+	err := o.submit([]*proposal{delayed})
 	if err != nil {
 		o.loseDelayed(delayed, err)
 	}
 	return err == nil
 }
 
-// loseDelayed loses the delayed proposal, if any, the last one in flight.
-func (o *proposer) loseDelayed(delayed []*proposal, err error) {
-	for _, p := range delayed {
+// loseDelayed loses the delayed proposal, if it is not nil: the last one in flight.
+func (o *proposer) loseDelayed(delayed *proposal, err error) {
+	if delayed != nil {
 		o.pipeline.inflight = o.pipeline.inflight[:len(o.pipeline.inflight)-1]
-		o.lose(p, o.notProposed(err))
+		o.lose(delayed, o.notProposed(err))
 	}
 }
 

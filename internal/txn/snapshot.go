@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"sync/atomic"
 
@@ -40,8 +39,7 @@ func (r *reader) getMulti(ctx context.Context, keys []Key,
 	return values, nil
 }
 
-// Snapshot reads at one timestamp without a transaction. As no function runs again, its methods repeat a read
-// that a tablet has refused because of the cached id of a table that was dropped and created again.
+// Snapshot reads at one timestamp without a transaction.
 type Snapshot struct {
 	reader
 	ended atomic.Bool
@@ -66,22 +64,15 @@ func (s *Snapshot) Get(ctx context.Context, k Key) (value []byte, ok bool, err e
 	if s.ended.Load() {
 		return nil, false, Errorf("%w: snapshot used after Close", ErrClosed)
 	}
-	res, err := s.get(ctx, k)
-	if errors.Is(err, errTableGone) {
-		res, err = s.get(ctx, k)
+	cell, err := s.c.cell(ctx, k)
+	if err != nil {
+		return nil, false, err
 	}
+	res, err := s.readOne(ctx, cell)
 	if err != nil || !res.Found {
 		return nil, false, err
 	}
 	return handOut(res.Value), true, nil
-}
-
-func (s *Snapshot) get(ctx context.Context, k Key) (mvcc.ReadResult, error) {
-	cell, err := s.c.cell(ctx, k)
-	if err != nil {
-		return mvcc.ReadResult{}, err
-	}
-	return s.readOne(ctx, cell)
 }
 
 // GetMulti reads many cells.
@@ -89,11 +80,7 @@ func (s *Snapshot) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if s.ended.Load() {
 		return nil, Errorf("%w: snapshot used after Close", ErrClosed)
 	}
-	values, err := s.getMulti(ctx, keys, nil)
-	if errors.Is(err, errTableGone) {
-		values, err = s.getMulti(ctx, keys, nil)
-	}
-	return values, err
+	return s.getMulti(ctx, keys, nil)
 }
 
 // Scan yields the cells of a range.
@@ -103,17 +90,5 @@ func (s *Snapshot) Scan(ctx context.Context, spec ScanSpec) iter.Seq2[mvcc.ReadC
 			yield(mvcc.ReadCell{}, Errorf("%w: snapshot used after Close", ErrClosed))
 		}
 	}
-	return func(yield func(mvcc.ReadCell, error) bool) {
-		begun, gone := false, false
-		s.scan(ctx, spec, nil)(func(c mvcc.ReadCell, err error) bool {
-			if gone = !begun && errors.Is(err, errTableGone); gone {
-				return false
-			}
-			begun = true
-			return yield(c, err)
-		})
-		if gone {
-			s.scan(ctx, spec, nil)(yield)
-		}
-	}
+	return s.scan(ctx, spec, nil)
 }

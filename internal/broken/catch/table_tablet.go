@@ -86,6 +86,8 @@ var ofTablets = []property{
 		assertion: "ASYNC-OLD-LEAD: .*"},
 	{tag: "delayed_after", pkg: "actors/tablet", test: "^TestDelayedCommitIsFirst$",
 		assertion: "DELAYED-AFTER: .*"},
+	{tag: "delayed_twice", pkg: "actors/tablet", test: "^TestDelayedCommitsFollowEachOther$",
+		assertion: "DELAYED-TWICE: .*"},
 	{tag: "spare_shared", pkg: "actors/tablet", test: "^TestSpareTimestamps$",
 		assertion: "SPARE-SHARED: .*"},
 	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestPublishedLeadershipTakesBack$",
