@@ -133,8 +133,8 @@ type call struct {
 // callerIn returns the caller of the call.
 func callerIn(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*call).caller }
 
-// body is the body of a request, of at most maxMessage bytes. It counts what is read against the memory of all bodies,
-// until end.
+// body is the body of a request, of at most one message of maxMessage bytes. It counts what is read
+// against the memory of all bodies, until end.
 type body struct {
 	io.ReadCloser
 	s         *service
@@ -143,8 +143,12 @@ type body struct {
 	timed     bool // the connection has a deadline
 }
 
-// bodyChunk is the maximum size of one read of a body, in bytes.
-const bodyChunk = 64 << 10
+const (
+	// bodyChunk is the maximum size of one read of a body, in bytes.
+	bodyChunk = 64 << 10
+	// envelopePrefix is the size of what precedes a message in gRPC, gRPC-Web and Connect's streams, in bytes.
+	envelopePrefix = 5
+)
 
 // Read implements io.Reader. The whole body must arrive in time.
 func (b *body) Read(p []byte) (int, error) {
@@ -152,8 +156,10 @@ func (b *body) Read(p []byte) (int, error) {
 		b.timed = b.deadlines.SetReadDeadline(time.Now().Add(b.s.cfg.timing.read)) == nil
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), bodyChunk)])
-	if b.held+int64(n) > maxMessage {
-		_, _ = io.Copy(io.Discard, b.ReadCloser) // otherwise many clients see a broken connection instead of the answer
+	if b.held+int64(n) > maxMessage+envelopePrefix {
+		b.end()
+		// Otherwise many clients see a broken connection instead of the answer.
+		_, _ = io.CopyN(io.Discard, b.ReadCloser, 4*maxMessage)
 		return 0, failure(txn.Errorf("%w: a request of more than %d MiB", percolator.ErrTooLarge, maxMessage>>20))
 	}
 	if n > 0 && !b.s.bodies.TryAcquire(int64(n)) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	gw "github.com/percolator-go/percolator/api/gateway/v1"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -96,6 +98,19 @@ func TestLargeRequests(t *testing.T) {
 	if code, answer := s.post("Gateway/Transact", `{"name":"`+strings.Repeat("x", maxMessage)+`"}`); code != 400 ||
 		!strings.Contains(answer, "REASON_TOO_LARGE") || strings.Contains(answer, "maybeCommitted") {
 		t.Errorf("a large message: %d %.200s", code, answer)
+	}
+	both := &http.Protocols{}
+	both.SetUnencryptedHTTP2(true)
+	two := &http.Client{Transport: &http.Transport{Protocols: both}}
+	defer two.CloseIdleConnections()
+	for name, client := range map[string]gw.GatewayClient{
+		"connect": gw.NewGatewayClient(s.http, s.url), "web": gw.NewGatewayClient(s.http, s.url, connect.WithGRPCWeb()),
+		"grpc": gw.NewGatewayClient(two, s.url, connect.WithGRPC()),
+	} {
+		large := connect.NewRequest(&gw.TransactRequest{Name: strings.Repeat("x", maxMessage+64)})
+		if _, err := client.Transact(t.Context(), large); reason(err) != gw.Failure_REASON_TOO_LARGE {
+			t.Errorf("a large message by %s: %v", name, err)
+		}
 	}
 	if code, answer := s.post("Gateway/Transact", "{}", "X-Large", strings.Repeat("x", 4*maxHeaders)); code != 431 {
 		t.Errorf("a large header: %d %.200s", code, answer)

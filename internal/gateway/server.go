@@ -196,7 +196,7 @@ func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	opts := []connect.HandlerOption{
 		connect.WithCodec(jsonCodec("json")), connect.WithCodec(jsonCodec("json; charset=utf-8")),
-		connect.WithReadMaxBytes(maxMessage), connect.WithSendMaxBytes(maxMessage),
+		connect.WithSendMaxBytes(maxMessage), // body bounds what is read
 		// No compression: a small compressed message may expand to a large one.
 		connect.WithCompression("gzip", nil, nil), connect.WithInterceptors(calls{s}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {

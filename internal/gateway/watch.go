@@ -52,9 +52,10 @@ func (s *service) DropSubscriber(ctx context.Context,
 }
 
 // watch passes the feed of the request to send until ctx ends, or the feed or send fails. What has
-// arrived while a message was sent is the next message. The first one has a resolved timestamp,
-// unless the feed begins with the initial state: otherwise a caller that began with the present, and
-// begins again while a lock holds resolved timestamps back, would miss changes.
+// arrived while a message was sent is the next message. The first one says where the feed has begun,
+// unless it begins with the initial state: otherwise a caller that began with the present, and
+// begins again while a lock holds resolved timestamps back, would miss changes. It is sent with the
+// first element, so a caller whose stream ends before it begins with the present again.
 func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw.WatchResponse) error) error {
 	s.counters.watches.Add(1)
 	defer s.counters.watches.Add(-1)
@@ -91,12 +92,13 @@ func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw
 	}()
 	enc := encoder{req.Encoding == gw.Encoding_ENCODING_BYTES}
 	for c := range changes {
-		m := gather(enc, c, changes)
-		if m.ResolvedTimestamp == 0 {
-			m.ResolvedTimestamp = uint64(from) // the caller may not know yet where the feed has begun
+		if from != 0 {
+			if err := send(&gw.WatchResponse{ResolvedTimestamp: uint64(from)}); err != nil {
+				return err
+			}
+			from = 0
 		}
-		from = 0
-		if err := send(m); err != nil {
+		if err := send(gather(enc, c, changes)); err != nil {
 			return err
 		}
 	}

@@ -119,8 +119,6 @@ func (f *feed) begin(ctx context.Context, spec ChangeSpec) (more bool, err error
 	if len(spec.Ranges) == 0 {
 		return false, Invalid("Changes needs at least one range of rows")
 	}
-	// A cached id may be that of a dropped table, at which the feed would end.
-	f.c.meta.names.forget()
 	for _, s := range spec.Ranges {
 		if s.Reverse || s.Limit != 0 || s.KeysOnly {
 			return false, Invalid("Changes supports neither Reverse nor Limit nor KeysOnly")
@@ -128,6 +126,12 @@ func (f *feed) begin(ctx context.Context, spec ChangeSpec) (more bool, err error
 		if err := f.c.cfg.checkScan(s); err != nil {
 			return false, err
 		}
+	}
+	// A cached id may be that of a dropped table, at which the feed would end.
+	if _, err := f.c.meta.allTables(ctx); err != nil {
+		return false, err
+	}
+	for _, s := range spec.Ranges {
 		id, err := f.c.meta.TableID(ctx, s.Table)
 		if err != nil {
 			return false, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -79,61 +80,23 @@ func TestDropOfTheTableThatWasSeen(t *testing.T) {
 	}
 }
 
-// TestRecreatedTable: a client that knows a table's id reads and follows the table that another client has
-// created since under the same name.
+// TestRecreatedTable: a client that knows a table's id follows the table that another client has created since
+// under the same name.
 func TestRecreatedTable(t *testing.T) {
 	w := newWorld(t)
 	other, _ := w.client(txn.Config{})
 	w.set(other, "old", "a")
-	reads := map[string]func(c *txn.Client, s *txn.Snapshot) (string, error){
-		"get": func(_ *txn.Client, s *txn.Snapshot) (string, error) {
-			v, _, err := s.Get(w.ctx, key("a"))
-			return string(v), err
-		},
-		"get several": func(_ *txn.Client, s *txn.Snapshot) (string, error) {
-			v, err := s.GetMulti(w.ctx, []txn.Key{key("a")})
-			if err != nil {
-				return "", err
-			}
-			return string(v[0].Bytes), nil
-		},
-		"scan": func(_ *txn.Client, s *txn.Snapshot) (v string, err error) {
-			for c, err := range s.Scan(w.ctx, txn.ScanSpec{Table: "t"}) {
-				if err != nil {
-					return "", err
-				}
-				v += string(c.Value)
-			}
-			return v, nil
-		},
-		"changes": func(c *txn.Client, s *txn.Snapshot) (string, error) {
-			for c, err := range c.Changes(w.ctx, txn.ChangeSpec{Ranges: []txn.ScanSpec{{Table: "t"}}, After: s.Timestamp()}) {
-				if err != nil || c.Resolved != 0 {
-					return "new", err
-				}
-			}
-			return "", nil
-		},
-	}
-	clients := map[string]*txn.Client{}
+	c, p := w.client(txn.Config{})
 	var gone atomic.Bool
 	dropped := uint32(w.table)
-	for what := range reads {
-		c, p := w.client(txn.Config{})
-		clients[what] = c
-		p.Inject(func(req *pb.TabletRequest) (f txntest.Fault) {
-			table := req.GetScan().GetSpan().GetTable() + req.GetChanges().GetSpan().GetTable()
-			if get := req.GetGet(); get != nil {
-				table = get.Cells[0].Table
-			}
-			if gone.Load() && table == dropped {
-				f.Answer = &pb.Error{Code: pb.Error_CODE_NO_TABLE, Message: "dropped"}
-			}
-			return f
-		})
-		if got := w.get(clients[what], "a"); got != "old" {
-			t.Fatal(got)
+	p.Inject(func(req *pb.TabletRequest) (f txntest.Fault) {
+		if gone.Load() && req.GetChanges().GetSpan().GetTable() == dropped {
+			f.Answer = &pb.Error{Code: pb.Error_CODE_NO_TABLE, Message: "dropped"}
 		}
+		return f
+	})
+	if got := w.get(c, "a"); got != "old" {
+		t.Fatal(got)
 	}
 	if err := other.DropTable(w.ctx, "t"); err != nil {
 		t.Fatal(err)
@@ -143,14 +106,39 @@ func TestRecreatedTable(t *testing.T) {
 	}
 	w.set(other, "new", "a")
 	gone.Store(true)
-	for what, read := range reads {
-		s, err := clients[what].Snapshot(w.ctx)
-		if err != nil {
-			t.Fatal(err)
+	for c, err := range c.Changes(w.ctx, txn.ChangeSpec{Ranges: []txn.ScanSpec{{Table: "t"}}}) {
+		if err != nil || string(c.Value) != "new" {
+			t.Errorf("the first change is %q, %v", c.Value, err)
 		}
-		if got, err := read(clients[what], s); got != "new" || err != nil {
-			t.Errorf("%s: %q, %v", what, got, err)
+		break
+	}
+}
+
+// TestLookUpWhileTheCacheIsEmptied: a table is found although other goroutines look all tables up again, and
+// a failed operation forgets them.
+func TestLookUpWhileTheCacheIsEmptied(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.client(txn.Config{})
+	w.set(c, "v", "a")
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for range 200 {
+				if _, err := c.TableID(w.ctx, "t"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	read := make(chan struct{})
+	go func() { readers.Wait(); close(read) }()
+	for {
+		select {
+		case <-read:
+			return
+		default:
+			c.ForgetTables()
 		}
-		_ = s.Close()
 	}
 }

@@ -6,3 +6,6 @@ func (c *Client) Waiting() int {
 	defer c.oracle.mu.Unlock()
 	return len(c.oracle.queue)
 }
+
+// ForgetTables empties the cache of tables' ids.
+func (c *Client) ForgetTables() { c.meta.names.forget() }

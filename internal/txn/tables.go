@@ -54,12 +54,15 @@ func (n *tableNames) forget() { n.ids.Store(nil) }
 func (n *tableNames) learn(tables []*pb.Table) {
 	m := make(map[string]mvcc.TableID, len(tables))
 	for _, t := range tables {
-		if t.DroppedTs == 0 && t.Restoring == nil && !t.Hidden {
+		if usable(t) {
 			m[t.Name] = mvcc.TableID(t.Id)
 		}
 	}
 	n.ids.Store(&m)
 }
+
+// usable reports whether this client can use the table now.
+func usable(t *pb.Table) bool { return t.DroppedTs == 0 && t.Restoring == nil && !t.Hidden }
 
 // TableID returns the id of the table from the cache or from meta. It returns ErrNoTable if there
 // is no such table, and ErrRestoring while the table is being restored.
@@ -82,8 +85,10 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	if err != nil {
 		return 0, err
 	}
-	if id, ok := m.names.known(name); ok {
-		return id, nil
+	for _, t := range tables { // not the cache, which another goroutine may have emptied
+		if t.Name == name && usable(t) {
+			return mvcc.TableID(t.Id), nil
+		}
 	}
 	for _, t := range tables {
 		if t.Name == name && t.Restoring != nil {
