@@ -171,7 +171,7 @@ func (n *Node) join(ctx context.Context) error {
 	n.joining, err = openJoining(n.cfg, n.certs.files, n.store, bootstrap, joiningParts{
 		contact: n.parts.Contact, noGossip: n.parts.Members != nil, http: n.HTTPAddr(),
 		clock: n.parts.Clock, gate: n.gate,
-		waiting: n.phase.waits,
+		waiting: n.phase.setWaiting,
 		// Before the tablets are opened this does nothing: tablets.start discards the replicas
 		// itself.
 		discards: func(ctx context.Context) {

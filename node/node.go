@@ -392,7 +392,7 @@ func (n *Node) DB() *percolator.DB { return handle.NewDB(n.client) }
 // Close drains the node, at most until ctx ends, then stops it and joins its goroutines. A second
 // call returns nil at once, also while the first is running.
 func (n *Node) Close(ctx context.Context) error {
-	if n.phase.closes() {
+	if n.phase.beginClose() {
 		return nil
 	}
 	err := n.Drain(ctx)

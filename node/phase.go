@@ -20,22 +20,22 @@ type phase struct {
 // errStopping is the error of readiness once Close has begun.
 var errStopping = errors.New("node: stopping")
 
-// waits notes why the start waits.
-func (p *phase) waits(why string) {
+// setWaiting notes why the start waits.
+func (p *phase) setWaiting(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.why = why
 }
 
-// serves notes that the start has succeeded.
-func (p *phase) serves() {
+// setServing notes that the start has succeeded.
+func (p *phase) setServing() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened = true
 }
 
-// closes notes that the node closes, and reports whether it did so before.
-func (p *phase) closes() (again bool) {
+// beginClose notes that the node closes, and reports whether it did so before.
+func (p *phase) beginClose() (again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	again, p.closing = p.closing, true

@@ -15,19 +15,19 @@ func TestPhase(t *testing.T) {
 	if err := p.err(); !errors.Is(err, console.ErrStarting) {
 		t.Errorf("at first: %v", err)
 	}
-	p.waits("for two nodes")
+	p.setWaiting("for two nodes")
 	if err := p.err(); !errors.Is(err, console.ErrStarting) || !strings.Contains(err.Error(), "for two nodes") {
 		t.Errorf("while it waits: %v", err)
 	}
 	failed := phase{}
-	if again := failed.closes(); again || failed.started() || !errors.Is(failed.err(), errStopping) {
+	if again := failed.beginClose(); again || failed.started() || !errors.Is(failed.err(), errStopping) {
 		t.Errorf("a failed start closes: again %t, started %t, %v", again, failed.started(), failed.err())
 	}
-	p.serves()
+	p.setServing()
 	if err := p.err(); err != nil || !p.started() {
 		t.Errorf("serving: %v", err)
 	}
-	if p.closes() || !p.closes() {
+	if p.beginClose() || !p.beginClose() {
 		t.Error("want the second close to be the second one")
 	}
 	if err := p.err(); !errors.Is(err, errStopping) || !p.started() {

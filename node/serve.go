@@ -140,7 +140,7 @@ func (n *Node) serve(ctx context.Context) error {
 		Client: n.client, Window: n.window, Transport: n.transport,
 		Admin: n.transport.AdminConn(), FindToken: n.meta.Tokens.Find,
 	})
-	n.phase.serves()
+	n.phase.setServing()
 	return nil
 }
 

@@ -44,17 +44,17 @@ func newBacklogs(targets []notify.Target) backlogs {
 	return out
 }
 
-// leftCell records that a cell was left for later, and reports whether a backlog starts.
-func (b *backlog) leftCell(nowMillis int64) (begins bool) {
+// noteSkipped records that a cell was left for later, and reports whether a backlog starts.
+func (b *backlog) noteSkipped(nowMillis int64) (begins bool) {
 	b.seen.Store(nowMillis)
 	return !b.on.Swap(true)
 }
 
-// leftNone records a walk that has left no cell; all reports whether the walk covered all cells. The
+// noteNoneSkipped records a walk that has left no cell; all reports whether the walk covered all cells. The
 // backlog ends in that case, or if no cell was left for the time quiet; ends reports whether it has
 // ended. Hints may have been dropped after the walk's reads, so a further walk must search for
 // slightly newer cells.
-func (b *backlog) leftNone(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
+func (b *backlog) noteNoneSkipped(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
 	if !b.on.Load() || (!all && nowMillis-b.seen.Load() < quiet.Milliseconds()) {
 		return false
 	}
@@ -68,11 +68,11 @@ func (b *backlog) hinted(ts mvcc.Timestamp) bool {
 	return b == nil || (!b.on.Load() && ts.Millis() > b.ended.Load())
 }
 
-// leaveForLater records that this turn has left a cell of the target for later.
-func (s *scan) leaveForLater(t notify.Target) {
+// skipCell records that this turn has left a cell of the target for later.
+func (s *scan) skipCell(t notify.Target) {
 	s.left[t] = true
 	if b := s.backlog[t]; b != nil {
-		b.leftCell(s.cfg.Now().UnixMilli())
+		b.noteSkipped(s.cfg.Now().UnixMilli())
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *scan) leaveForLater(t notify.Target) {
 func (s *scan) endBacklogs(all bool) (ended bool) {
 	now := s.cfg.Now().UnixMilli()
 	for t, b := range s.backlog {
-		if !s.left[t] && b.leftNone(now, all, s.cfg.MinAge) {
+		if !s.left[t] && b.noteNoneSkipped(now, all, s.cfg.MinAge) {
 			ended = true
 		}
 	}
@@ -102,7 +102,7 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 			return goOn
 		}
 		if s.accepted-before >= s.cfg.window(p.target) {
-			s.leaveForLater(p.target.Key())
+			s.skipCell(p.target.Key())
 			return leave // continue with other places
 		}
 		resp, v = s.ask(ctx, p, &pb.WalkRequest{

@@ -52,14 +52,14 @@ func TestBacklogSilencesHints(t *testing.T) {
 // for a while; changes of about that time are not assumed to have had hints.
 func TestBacklogEndsQuietly(t *testing.T) {
 	var b backlog
-	if !b.hinted(mvcc.TimestampAt(1)) || !b.leftCell(1000) || b.leftCell(1100) ||
+	if !b.hinted(mvcc.TimestampAt(1)) || !b.noteSkipped(1000) || b.noteSkipped(1100) ||
 		b.hinted(mvcc.MaxTimestamp) {
 		t.Error("a backlog begins once, and nothing is hinted while it is there")
 	}
-	if b.leftNone(1200, false, 250*time.Millisecond) {
+	if b.noteNoneSkipped(1200, false, 250*time.Millisecond) {
 		t.Error("it ends while something was left a moment ago")
 	}
-	if !b.leftNone(1350, false, 250*time.Millisecond) || b.leftNone(1350, true, 0) {
+	if !b.noteNoneSkipped(1350, false, 250*time.Millisecond) || b.noteNoneSkipped(1350, true, 0) {
 		t.Error("it ends once")
 	}
 	for at, want := range map[int64]bool{1340: false, 1360: false, 1500: true} {
@@ -67,7 +67,7 @@ func TestBacklogEndsQuietly(t *testing.T) {
 			t.Errorf("a change at %d counts as hinted: %v", at, got)
 		}
 	}
-	if !b.leftCell(2000) || !b.leftNone(2000, true, time.Hour) {
+	if !b.noteSkipped(2000) || !b.noteNoneSkipped(2000, true, time.Hour) {
 		t.Error("it ends when nothing of all there is was left")
 	}
 }

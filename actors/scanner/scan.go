@@ -301,7 +301,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 	select {
 	case slots <- struct{}{}:
 	default:
-		s.leaveForLater(target)
+		s.skipCell(target)
 		enough := time.NewTimer(slotWait)
 		defer enough.Stop()
 		select {
@@ -376,7 +376,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 		case notify.Full, notify.Paused:
 			result = max(result, leave)
 			if answer == notify.Full {
-				s.leaveForLater(notify.TargetOf(items[i].Cell))
+				s.skipCell(notify.TargetOf(items[i].Cell))
 			}
 		case notify.Stopped:
 			result = stop

@@ -156,7 +156,7 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 // wakes the scanners, which must now find the cells. It does not block and is safe for concurrent
 // use.
 func (s *Scanners) hintDropped(t notify.Target) {
-	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.leftCell(s.cfg.Now().UnixMilli()) {
+	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.noteSkipped(s.cfg.Now().UnixMilli()) {
 		return
 	}
 	for _, t := range s.scanners {
