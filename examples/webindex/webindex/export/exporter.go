@@ -116,7 +116,8 @@ func (x *Exporter) Apply(ctx context.Context, changes []Change) error {
 	return x.apply(ctx, changes, false)
 }
 
-// apply implements Apply. If linger is set, it delays the batch so that later changes can join it.
+// apply implements Apply. If linger is set, it delays a batch, so that the next one has more changes. It does not
+// delay a single change: after a crash the changes that were running run one by one.
 func (x *Exporter) apply(ctx context.Context, changes []Change, linger bool) error {
 	select {
 	case x.turn <- struct{}{}:
@@ -131,7 +132,7 @@ func (x *Exporter) apply(ctx context.Context, changes []Change, linger bool) err
 	if err != nil || len(news) == 0 && !x.doubt {
 		return err
 	}
-	if linger {
+	if linger && len(changes) > 1 {
 		select {
 		case <-time.After(time.Until(x.last.Add(x.linger))):
 		case <-ctx.Done():
