@@ -183,7 +183,8 @@ func (b *batch) do() {
 }
 
 // check decides which cells are dirty and sets the outcomes of the others. It reads all cells with
-// one message to each tablet; few cells need messages of their own. An error applies to all cells.
+// one message to each tablet, and records the attempt of each suspected cell with one more. An error
+// applies to all cells.
 func (b *batch) check(ctx context.Context, tx Txn) error {
 	weak := b.lead.obs.spec.Weak
 	rows := make([]mvcc.Cell, len(b.runs))

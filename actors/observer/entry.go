@@ -170,7 +170,8 @@ func (l *registeredObserver) emptied() {
 	l.stats.waiting.Store(0)
 }
 
-// ended records that the entry's run has ended or was abandoned.
+// ended lets the next suspect run, if the entry is the suspect that runs alone. It is called when the
+// entry's run has ended or was abandoned.
 func (l *registeredObserver) ended(e *entry) {
 	if l.alone == e {
 		l.alone = nil

@@ -27,7 +27,7 @@ const (
 
 const (
 	lease          = 30 * time.Second       // of advisory locks; a run that takes longer may be duplicated
-	paceBusy       = 2 * time.Millisecond   // pause after a turn that found something
+	paceBusy       = 2 * time.Millisecond   // pause after a turn that accepted a cell
 	sweepPause     = 250 * time.Millisecond // after a turn of the sweeper that resolved nothing
 	sweepAge       = time.Second            // locks of younger transactions are skipped
 	requestTimeout = 5 * time.Second

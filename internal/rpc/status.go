@@ -50,8 +50,8 @@ func toStatus(err error) error {
 	if !ok {
 		code = codes.Unavailable
 	}
-	// The details contain our complete error: gRPC's codes cannot distinguish a conflict of
-	// names from a full disk.
+	// The details contain our complete error: several of our codes share one of gRPC's, and a status
+	// has no field for the retry time.
 	st, detailErr := status.New(code, e.Message).WithDetails(e)
 	if detailErr != nil {
 		return status.Error(code, e.Message)

@@ -80,7 +80,8 @@ func (w *worker) serve(ctx context.Context) error {
 			if err != nil && len(w.open()) == 0 {
 				return err
 			}
-			// Of an address that is not reached only the first failure is logged.
+			// Logged are the end of a session that the node had accepted, and the first failed attempt at an
+			// address.
 			if t := tries[e.addr]; e.served || t.pause == 0 && !errors.Is(e.err, errAlias) {
 				w.cfg.Client.Logger.Warn("worker: no session with a node; it is tried again", "address", e.addr,
 					"error", e.err)
