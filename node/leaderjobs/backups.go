@@ -3,7 +3,6 @@ package leaderjobs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/archiver"
@@ -18,31 +17,23 @@ func (l *Jobs) startArchiver() error {
 	j, err := archiver.Spawn(l.cfg.System, archiver.Config{
 		Schedules: l.cfg.Meta.Schedules, Make: l.makeBackup, Logger: l.cfg.Node.Logger,
 	})
-	if err != nil {
-		return fmt.Errorf("leaderjobs: start scheduled backups: %w", err)
-	}
-	l.began(j, func() { l.archiver = j })
-	return nil
+	return began(l, &l.archiver, j, "scheduled backups", err)
 }
 
 // WakeArchiver makes the archiver check at once for due backups, if it runs here.
 func (l *Jobs) WakeArchiver() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.archiver != nil {
-		l.archiver.Wake()
+	if j := l.archiver.Load(); j != nil {
+		j.Wake()
 	}
 }
 
 // Schedules implements telemetry.Jobs. It returns the schedules of backups as the archiver last read
 // them; nil if the archiver does not run here.
 func (l *Jobs) Schedules() []*pb.BackupSchedule {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.archiver == nil {
-		return nil
+	if j := l.archiver.Load(); j != nil {
+		return j.Last()
 	}
-	return l.archiver.Last()
+	return nil
 }
 
 // makeBackup creates one backup of a schedule, and removes backups beyond its retention.

@@ -1,8 +1,6 @@
 package leaderjobs
 
 import (
-	"fmt"
-
 	"github.com/percolator-go/percolator/actors/expirer"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
@@ -15,30 +13,22 @@ func (l *Jobs) startExpirer() error {
 	j, err := expirer.Spawn(l.cfg.System, expirer.Config{
 		Tables: l.cfg.Meta.Schema, Client: l.cfg.Client, Stats: &l.expired, Logger: l.cfg.Node.Logger,
 	})
-	if err != nil {
-		return fmt.Errorf("leaderjobs: start the expirer: %w", err)
-	}
-	l.began(j, func() { l.expirer = j })
-	return nil
+	return began(l, &l.expirer, j, "the expirer", err)
 }
 
 // WakeExpiry makes the job read the tables' expiry at once, if it runs here.
 func (l *Jobs) WakeExpiry() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.expirer != nil {
-		l.expirer.Wake()
+	if j := l.expirer.Load(); j != nil {
+		j.Wake()
 	}
 }
 
 // Expiry returns the rules and their lags; nil if the job does not run here.
 func (l *Jobs) Expiry() *pb.ExpiryStatus {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.expirer == nil {
-		return nil
+	if j := l.expirer.Load(); j != nil {
+		return j.Status()
 	}
-	return l.expirer.Status()
+	return nil
 }
 
 // Expired implements telemetry.Jobs. It returns the counters of all jobs of this process.

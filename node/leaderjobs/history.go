@@ -2,7 +2,6 @@ package leaderjobs
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/percolator-go/percolator/actors/collector"
 	"github.com/percolator-go/percolator/cluster/meta"
@@ -30,9 +29,5 @@ func (l *Jobs) startCollector() error {
 		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()),
 		Logger: l.cfg.Node.Logger,
 	})
-	if err != nil {
-		return fmt.Errorf("leaderjobs: start the collector: %w", err)
-	}
-	l.began(c, func() { l.collector = c })
-	return nil
+	return began(l, &l.collector, c, "the collector", err)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -71,14 +71,14 @@ type Jobs struct {
 	running []job      // including those that were stopped and have not ended
 	policy  *pb.Policy // with which the running jobs were started
 
-	mu        sync.Mutex
-	backfills *backfill.Job        // nil: none runs here
-	collector *collector.Collector // nil: history is not collected from here
-	placement *placement.Placement // nil: replicas are not placed from here
-	splitter  *splitter.Splitter   // nil: tablets are not split from here
-	merger    *merger.Merger       // nil: tablets are not merged from here
-	archiver  *archiver.Job        // nil: no backups are made from here
-	expirer   *expirer.Job         // nil: nothing is expired from here
+	// The jobs that run here; nil for those that do not. Any goroutine reads them.
+	backfills atomic.Pointer[backfill.Job]
+	collector atomic.Pointer[collector.Collector]
+	placement atomic.Pointer[placement.Placement]
+	splitter  atomic.Pointer[splitter.Splitter]
+	merger    atomic.Pointer[merger.Merger]
+	archiver  atomic.Pointer[archiver.Job]
+	expirer   atomic.Pointer[expirer.Job]
 }
 
 // New returns Jobs of which none runs.
@@ -100,11 +100,7 @@ func (l *Jobs) startBackfills() error {
 		}{l.cfg.Meta.Observers, l.cfg.Meta.Backfills},
 		Client: l.cfg.Client, Logger: l.cfg.Node.Logger,
 	})
-	if err != nil {
-		return fmt.Errorf("leaderjobs: start the back-fills: %w", err)
-	}
-	l.began(j, func() { l.backfills = j })
-	return nil
+	return began(l, &l.backfills, j, "the back-fills", err)
 }
 
 // jobsTimeout bounds the wait for jobs that end because the leadership has gone, the
@@ -174,22 +170,29 @@ func (l *Jobs) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// began records a job that runs. set is called under the lock, to set the job's own
-// field.
-func (l *Jobs) began(j job, set func()) {
+// began records a job that runs, also in at, unless its start failed with err.
+func began[J any, P interface {
+	*J
+	job
+}](l *Jobs, at *atomic.Pointer[J], j P, name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("leaderjobs: start %s: %w", name, err)
+	}
 	l.running = append(l.running, j)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	set()
+	at.Store(j)
+	return nil
 }
 
 // End stops the jobs, last started first. Those that have not ended by the end of ctx
 // stay in running. Only the worker calls it, or Drain after the worker has ended.
 func (l *Jobs) End(ctx context.Context) error {
-	l.mu.Lock()
-	l.backfills, l.collector, l.placement = nil, nil, nil
-	l.splitter, l.merger, l.archiver, l.expirer = nil, nil, nil, nil
-	l.mu.Unlock()
+	l.backfills.Store(nil)
+	l.collector.Store(nil)
+	l.placement.Store(nil)
+	l.splitter.Store(nil)
+	l.merger.Store(nil)
+	l.archiver.Store(nil)
+	l.expirer.Store(nil)
 	l.started = false
 	var late []job
 	var errs []error
@@ -205,19 +208,15 @@ func (l *Jobs) End(ctx context.Context) error {
 
 // WakeBackfills makes the back-fills look for work at once, if they run here.
 func (l *Jobs) WakeBackfills() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.backfills != nil {
-		l.backfills.Wake()
+	if j := l.backfills.Load(); j != nil {
+		j.Wake()
 	}
 }
 
 // Collection returns the collector's status; nil if it does not run here.
 func (l *Jobs) Collection() *pb.HistoryStatus {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.collector == nil {
-		return nil
+	if j := l.collector.Load(); j != nil {
+		return j.Status()
 	}
-	return l.collector.Status()
+	return nil
 }

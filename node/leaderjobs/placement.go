@@ -2,7 +2,6 @@ package leaderjobs
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/oracle"
@@ -39,19 +38,13 @@ func (l *Jobs) startPlacement() error {
 		ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
 		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Node.Logger,
 	})
-	if err != nil {
-		return fmt.Errorf("leaderjobs: start the placement: %w", err)
-	}
-	l.began(p, func() { l.placement = p })
-	return nil
+	return began(l, &l.placement, p, "the placement", err)
 }
 
 // Place wakes placement, if it runs here.
 func (l *Jobs) Place() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.placement != nil {
-		l.placement.Wake()
+	if j := l.placement.Load(); j != nil {
+		j.Wake()
 	}
 }
 
@@ -60,12 +53,10 @@ func (l *Jobs) Offsets() map[uint64]time.Duration { return l.clocks.Last() }
 
 // PlacementStatus returns placement's status; nil if it does not run here.
 func (l *Jobs) PlacementStatus() *pb.PlacementStatus {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.placement == nil {
-		return nil
+	if j := l.placement.Load(); j != nil {
+		return j.Status()
 	}
-	return l.placement.Status()
+	return nil
 }
 
 // placedCluster is the cluster as placement sees and changes it. The job's own goroutine

@@ -2,7 +2,6 @@ package leaderjobs
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/percolator-go/percolator/actors/merger"
 	"github.com/percolator-go/percolator/actors/splitter"
@@ -24,11 +23,7 @@ func (l *Jobs) startSplitter() error {
 		}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
 		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Node.Logger,
 	})
-	if err != nil {
-		return fmt.Errorf("leaderjobs: start the splitter: %w", err)
-	}
-	l.began(s, func() { l.splitter = s })
-	return nil
+	return began(l, &l.splitter, s, "the splitter", err)
 }
 
 // startMerger starts the job that merges tablets. If the policy forbids splits, or the cluster's
@@ -44,24 +39,19 @@ func (l *Jobs) startMerger() error {
 		MaxLoad:    cmp.Or(p.GetSplitLoad(), splitter.DefaultMaxLoad),
 		Interval:   interval, After: tune.MergeAfter, Logger: l.cfg.Node.Logger,
 	})
-	if err != nil {
-		return fmt.Errorf("leaderjobs: start the merger: %w", err)
-	}
-	l.began(m, func() { l.merger = m })
-	return nil
+	return began(l, &l.merger, m, "the merger", err)
 }
 
 // SplitsStatus returns the splitter's status, with the number of merges; nil if the splitter does
 // not run here.
 func (l *Jobs) SplitsStatus() *pb.SplitsStatus {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.splitter == nil {
+	j := l.splitter.Load()
+	if j == nil {
 		return nil
 	}
-	s := l.splitter.Status()
-	if l.merger != nil {
-		s.Merged = l.merger.Merged()
+	s := j.Status()
+	if m := l.merger.Load(); m != nil {
+		s.Merged = m.Merged()
 	}
 	return s
 }

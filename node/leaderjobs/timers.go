@@ -29,7 +29,7 @@ func (l *Jobs) startTimers() error {
 	if err != nil {
 		return fmt.Errorf("leaderjobs: start the timers: %w", err)
 	}
-	l.began(j, func() {})
+	l.running = append(l.running, j)
 	return nil
 }
 
