@@ -13,9 +13,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/route"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node/hosting"
 	"github.com/percolator-go/percolator/node/leaderjobs"
@@ -26,10 +24,8 @@ import (
 type adminNode struct {
 	self      uint64
 	router    *route.Router
-	client    *txn.Client
 	jobs      *leaderjobs.Jobs
 	observers *hosting.Host
-	policy    *cluster.PolicyView
 	status    *statuses
 	tablets   *leaderjobs.StatusCache
 	gather    func() ([]*dto.MetricFamily, error) // the node's metrics
@@ -40,32 +36,12 @@ type adminNode struct {
 
 var _ admin.Node = (*adminNode)(nil)
 
-// Timestamp implements admin.Node.
-func (n *adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
-	return n.client.Timestamp(ctx)
-}
-
 // Place implements admin.Node.
 func (n *adminNode) Place() { n.jobs.Place() }
-
-// ReplayParked implements admin.Node.
-func (n *adminNode) ReplayParked(ctx context.Context, observer string) (uint64, error) {
-	return n.client.ReplayParked(ctx, observer, func(uint64) {})
-}
-
-// ReplayRow implements admin.Node.
-func (n *adminNode) ReplayRow(ctx context.Context, observer, row string) error {
-	return n.client.ReplayRow(ctx, observer, row)
-}
 
 // ObserverRun implements admin.Node.
 func (n *adminNode) ObserverRun(ctx context.Context, observer, row string) *pb.ObserverRun {
 	return n.observers.RunEverywhere(ctx, observer, row)
-}
-
-// Restore implements admin.Node.
-func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
-	return n.client.Restore(ctx, records)
 }
 
 // WakeBackups implements admin.Node.
@@ -80,17 +56,6 @@ func (n *adminNode) WakeBackfills() { n.observers.WakeBackfills() }
 // ApplyCatalogue implements admin.Node.
 func (n *adminNode) ApplyCatalogue(ctx context.Context) error {
 	return n.observers.ApplyEverywhere(ctx)
-}
-
-// ReadPolicy implements admin.Node.
-func (n *adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.policy.Read(ctx) }
-
-// LearnPolicy implements admin.Node.
-func (n *adminNode) LearnPolicy(p *pb.Policy) error { return n.policy.Learn(p) }
-
-// CheckHistory implements admin.Node.
-func (n *adminNode) CheckHistory(history time.Duration) error {
-	return n.policy.CheckHistory(history)
 }
 
 // Leaders implements admin.Node.

@@ -279,7 +279,7 @@ func (n *Node) openTablets() {
 	n.tablets = &tablets{
 		cfg: n.cfg, liveness: n.liveness, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		peerNodes: n.peerNodes,
-		oracle:    n.oracle, policy: n.policy, gate: n.gate, stamps: stamps{life: n.life, intercept: n.parts.Oracle},
+		oracle:    n.oracle, policy: n.policy, gate: n.gate, intercept: n.parts.Oracle,
 		moved: n.woken.Wake, life: n.life, traces: tracing.NewBook(n.tracing.tracer),
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
@@ -328,9 +328,10 @@ func (n *Node) openParts() {
 		History: n.meta.History, Tokens: n.meta.Tokens, Recoveries: n.meta.Recoveries,
 		Schedules: n.meta.Schedules, Schema: n.meta.Schema, Router: n.router, Carrier: n.carrier,
 		Members: n.peerNodes.Members(), Jobs: &n.status.reported, Gate: n.gate,
+		Client: n.client, View: n.policy,
 		Node: &adminNode{
-			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
-			policy: n.policy, status: n.status, tablets: n.jobs.Statuses(), logLevel: n.cfg.LogLevel,
+			self: self, router: n.router, jobs: n.jobs, observers: n.observers,
+			status: n.status, tablets: n.jobs.Statuses(), logLevel: n.cfg.LogLevel,
 			clients: &n.clients, peerNodes: n.peerNodes,
 			gather: func() ([]*dto.MetricFamily, error) { return n.exporter.Gatherer().Gather() },
 		},

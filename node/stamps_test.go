@@ -16,12 +16,12 @@ func TestStamps(t *testing.T) {
 		err  error
 		want error
 	}{{3, nil, nil}, {4, nil, nil}, {2, nil, errFewTimestamps}, {0, failed, failed}} {
-		s := &stamps{life: t.Context(), ask: func(context.Context, int) (mvcc.Timestamp, int, error) {
+		s := &tablets{life: t.Context(), ask: func(context.Context, int) (mvcc.Timestamp, int, error) {
 			return 40, test.got, test.err
 		}}
 		var err error
 		s.Timestamps(3, nil, func(_ mvcc.Timestamp, e error) { err = e })
-		if s.close(); !errors.Is(err, test.want) {
+		if s.asking.Wait(); !errors.Is(err, test.want) {
 			t.Errorf("%d of 3 and %v: %v, want %v", test.got, test.err, err, test.want)
 		}
 	}
@@ -30,9 +30,8 @@ func TestStamps(t *testing.T) {
 // TestStampsIntercepted: an interceptor sees each request, may fail it, and none is answered without it.
 func TestStampsIntercepted(t *testing.T) {
 	failed := errors.New("cut off")
-	s := &stamps{
+	s := &tablets{
 		life:      t.Context(),
-		now:       func(int) (mvcc.Timestamp, bool) { return 7, true },
 		intercept: func(_ func(), fail func(error)) { fail(failed) },
 	}
 	if ts, ok := s.TimestampsNow(1); ok {
@@ -40,7 +39,7 @@ func TestStampsIntercepted(t *testing.T) {
 	}
 	var err error
 	s.Timestamps(1, nil, func(_ mvcc.Timestamp, e error) { err = e })
-	if s.close(); !errors.Is(err, failed) {
+	if s.asking.Wait(); !errors.Is(err, failed) {
 		t.Errorf("%v, want %v", err, failed)
 	}
 }

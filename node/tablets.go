@@ -56,11 +56,15 @@ type tablets struct {
 	traces    *tracing.Book
 	moved     func() // called when meta's leader or the cluster's members have changed
 	life      context.Context
-	stamps    // Host's source of timestamps
+	// intercept passes each request for timestamps on, see nodeparts.Parts.Oracle; nil means none.
+	intercept func(ask func(), fail func(error))
 
-	// The arguments of start: the node's own record and the destination of reports.
+	// Set by start: the node's own record, the destination of reports, and how to request n
+	// timestamps of the oracle's leader, which may return fewer.
 	self     *join.Self
 	reported *meta.TabletMap
+	ask      func(ctx context.Context, n int) (first mvcc.Timestamp, got int, err error)
+	asking   sync.WaitGroup // requests for timestamps in flight
 
 	logs      *writers.Pair
 	readers   *reads.Pool
@@ -94,7 +98,7 @@ var (
 // while stopped, unless it is nil, returns true.
 func (t *tablets) open(stopped func() bool) {
 	logger := t.cfg.Logger
-	t.first, t.stamps.now = newElections(), t.oracle.now
+	t.first = newElections()
 	t.logs = writers.Spawn(t.system, t.store, actorkit.BatchConfig(t.cfg.Batch.Log), logger, actorkit.On(t.turns))
 	// Twice as many readers as processors, because they sometimes wait for the disk.
 	t.readers = reads.NewPool(2 * runtime.GOMAXPROCS(0))
@@ -117,7 +121,7 @@ func (t *tablets) start(ctx context.Context, self *join.Self, oracles *route.Ora
 	t.self, t.reported = self, reported
 	// The requests bypass the oracle's queue limit: most are for one-phase commits, whose cells are
 	// already reserved.
-	t.stamps.ask = func(ctx context.Context, n int) (mvcc.Timestamp, int, error) {
+	t.ask = func(ctx context.Context, n int) (mvcc.Timestamp, int, error) {
 		return oracles.Ask(ctx, n, true)
 	}
 	// On a full disk, replicas wait for space. The end of ctx aborts the wait.
@@ -187,7 +191,7 @@ func (t *tablets) close() error {
 	for _, id := range t.router.Held() {
 		errs = append(errs, t.stop(id))
 	}
-	t.stamps.close()
+	t.asking.Wait() // not for long: life has ended
 	t.ticker.Close()
 	errs = append(errs, t.logs.Stop())
 	t.snapshot.Close()

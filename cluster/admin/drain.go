@@ -78,7 +78,7 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 			others++
 		}
 	}
-	p, err := s.cfg.Node.ReadPolicy(ctx)
+	p, err := s.cfg.View.Read(ctx)
 	if err != nil {
 		return err
 	}

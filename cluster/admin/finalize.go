@@ -27,7 +27,7 @@ type builds struct {
 // features are used.
 func (s *Service) FinalizeUpgrade(ctx context.Context,
 	_ *pb.FinalizeUpgradeRequest) (*pb.FinalizeUpgradeResponse, error) {
-	p, err := s.cfg.Node.ReadPolicy(ctx)
+	p, err := s.cfg.View.Read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -29,9 +29,9 @@ func (s *Service) SetGrant(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// The grant is in meta by now, and an error below does not undo it. LearnPolicy first: it
+	// The grant is in meta by now, and an error below does not undo it. View.Learn first: it
 	// spares this node the read from meta.
-	if err := errors.Join(s.cfg.Node.LearnPolicy(p), s.cfg.Node.ApplyCatalogue(ctx)); err != nil {
+	if err := errors.Join(s.cfg.View.Learn(p), s.cfg.Node.ApplyCatalogue(ctx)); err != nil {
 		return nil, coded.Errorf("", "admin: the grants are changed, but a node has not confirmed them; "+
 			"it applies them within 10 s once it can read meta: %w", err)
 	}
@@ -42,7 +42,7 @@ func (s *Service) SetGrant(ctx context.Context,
 // omits those of dropped tables: a drop by an earlier build kept them, and a grant written while
 // its table was dropped remains.
 func (s *Service) Grants(ctx context.Context, req *pb.GrantsRequest) (*pb.GrantsResponse, error) {
-	p, err := s.cfg.Node.ReadPolicy(ctx)
+	p, err := s.cfg.View.Read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (s *Service) Backfill(ctx context.Context,
 // error keeps the earlier replays, and another call continues with the rest.
 func (s *Service) ReplayParked(ctx context.Context,
 	req *pb.ReplayParkedRequest) (*pb.ReplayParkedResponse, error) {
-	n, err := s.cfg.Node.ReplayParked(ctx, req.GetName())
+	n, err := s.cfg.Client.ReplayParked(ctx, req.GetName(), func(uint64) {})
 	switch {
 	case errors.Is(err, txn.ErrInvalid):
 		return nil, refuse("%v", err)
@@ -67,7 +67,7 @@ func (s *Service) ReplayParked(ctx context.Context,
 // observer.
 func (s *Service) ReplayRow(ctx context.Context,
 	req *pb.ReplayRowRequest) (*pb.ReplayRowResponse, error) {
-	err := s.cfg.Node.ReplayRow(ctx, req.GetName(), wire.String(req.GetRow()))
+	err := s.cfg.Client.ReplayRow(ctx, req.GetName(), wire.String(req.GetRow()))
 	if errors.Is(err, txn.ErrInvalid) {
 		err = refuse("%v", err)
 	}
@@ -97,7 +97,7 @@ func (s *Service) startBackfill(ctx context.Context, name string, below uint32) 
 	}
 	// A new timestamp is above every change that the back-fill must mark, and above every
 	// existing acknowledgment.
-	ts, err := s.cfg.Node.Timestamp(ctx)
+	ts, err := s.cfg.Client.Timestamp(ctx)
 	if err != nil {
 		return nil, err
 	}

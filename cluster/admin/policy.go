@@ -18,7 +18,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	// A request that sets nothing is a read.
 	if req.GetSet() == nil {
-		p, err := s.cfg.Node.ReadPolicy(ctx)
+		p, err := s.cfg.View.Read(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +35,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	if ms := req.GetSet().HistoryMs; ms != nil {
 		// With too short a history this node, and all that link the same observers, could not
 		// open again. If those are all nodes, none could change it back.
-		if err := s.cfg.Node.CheckHistory(policy.Millis(*ms)); err != nil {
+		if err := s.cfg.View.CheckHistory(policy.Millis(*ms)); err != nil {
 			return nil, refuse("%v", err)
 		}
 	}
@@ -45,7 +45,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 		return nil, err
 	}
 	// This node applies the policy at once, without reading meta.
-	err = s.cfg.Node.LearnPolicy(p)
+	err = s.cfg.View.Learn(p)
 	if err == nil {
 		err = s.cfg.Node.ApplyCatalogue(ctx)
 	}
@@ -61,7 +61,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 // caller may end a hold without its token.
 func (s *Service) HoldBackup(ctx context.Context,
 	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
-	now, err := s.cfg.Node.Timestamp(ctx)
+	now, err := s.cfg.Client.Timestamp(ctx)
 	if err != nil {
 		return nil, err
 	}

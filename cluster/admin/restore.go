@@ -22,7 +22,7 @@ import (
 func (s *Service) RestoreTable(ctx context.Context,
 	req *pb.RestoreTableRequest) (*pb.RestoreTableResponse, error) {
 	mark := req.GetMark()
-	now, err := s.cfg.Node.Timestamp(ctx)
+	now, err := s.cfg.Client.Timestamp(ctx)
 	switch {
 	case err != nil:
 		return nil, err
@@ -51,7 +51,7 @@ func (s *Service) RestoreTable(ctx context.Context,
 	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, req.Expiry, mark)
 	if err == nil && len(keys) == 0 {
 		// The new timestamp is above the start of any transaction that has seen the table unmarked.
-		if now, err = s.cfg.Node.Timestamp(ctx); err == nil {
+		if now, err = s.cfg.Client.Timestamp(ctx); err == nil {
 			err = s.cfg.Restores.Bind(ctx, id, now)
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Service) RestoreCells(ctx context.Context,
 	if len(req.GetPending()) > 0 {
 		return &pb.RestoreCellsResponse{}, s.restorePending(ctx, mvcc.TableID(id), req.Pending)
 	}
-	err = s.cfg.Node.Restore(ctx, wire.Restore(r).Records)
+	err = s.cfg.Client.Restore(ctx, wire.Restore(r).Records)
 	// Rejections, so that the client does not retry what cannot succeed.
 	switch {
 	case errors.Is(err, txn.ErrConflict):

@@ -12,7 +12,6 @@ import (
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/coded"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -45,6 +44,8 @@ type Config struct {
 	Members cluster.Members
 	// The rest of the node.
 	Jobs   *Jobs // reported by clients to this node, and its creations of tables
+	Client *txn.Client
+	View   *cluster.PolicyView // the policy as this node knows it
 	Node   Node
 	Gate   *version.Gate
 	Logger *slog.Logger
@@ -52,23 +53,8 @@ type Config struct {
 
 // Node is the Service's interface to the rest of its node.
 type Node interface {
-	// Timestamp returns a new timestamp of the oracle.
-	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
-	// ReplayParked makes an observer run again for all its parked notifications.
-	ReplayParked(ctx context.Context, observer string) (replayed uint64, err error)
-	// ReplayRow makes an observer run again for one parked row.
-	ReplayRow(ctx context.Context, observer, row string) error
 	// ObserverRun returns the last run of an observer for a row that a node remembers; nil if none does.
 	ObserverRun(ctx context.Context, observer, row string) *pb.ObserverRun
-	// Restore writes records of a backup.
-	Restore(ctx context.Context, records []mvcc.RestoredCell) error
-	// SetTimers sets timers of a restore in one transaction.
-	SetTimers(ctx context.Context, timers []mvcc.Timer) error
-	// PendingTimers returns timers as of the timestamp, starting at the row, and the last row of
-	// the page, empty at the end; PendingWeak returns the pending weak notifications of a column
-	// likewise.
-	PendingTimers(ctx context.Context, at mvcc.Timestamp, from string) ([]*pb.PendingNotification, string, error)
-	PendingWeak(ctx context.Context, column mvcc.ObservedColumn, from string) ([]*pb.PendingNotification, string, error)
 	// Place wakes placement, if this node leads meta.
 	Place()
 	// WakeBackups makes this node check for due backups, if it leads meta. Without it that
@@ -81,11 +67,6 @@ type Node interface {
 	WakeBackfills()
 	// ApplyCatalogue returns when every live node has applied the newest catalogue and policy.
 	ApplyCatalogue(ctx context.Context) error
-	// ReadPolicy reads the policy from meta, LearnPolicy applies one that was read.
-	ReadPolicy(ctx context.Context) (*pb.Policy, error)
-	LearnPolicy(p *pb.Policy) error
-	// CheckHistory rejects a history that is too short for this node's observers.
-	CheckHistory(history time.Duration) error
 	// Leaders returns the statuses of tablets' leaders, at most age old.
 	Leaders(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error)
 	// PlacementStatus returns placement's status on the node that leads meta, or nil without a

@@ -138,8 +138,8 @@ func (e *Exporter) collectMembers(out chan<- prometheus.Metric) {
 // collectCluster exports the traffic between this node and others. A node that runs alone
 // exports snapshots, replicas and promises only; with another link, remoting is missing.
 func (e *Exporter) collectCluster(out chan<- prometheus.Metric) {
-	snapshotTable.send(out, e.Tablets.Snapshots())
-	replicasTable.send(out, e.Tablets.Replicas())
+	snapshotTable.send(out, e.Tablets.Snapshots.Stats())
+	replicasTable.send(out, e.Tablets.Replicas.Stats())
 	supportTable.send(out, e.Liveness)
 	if e.Link != nil {
 		peerTable.send(out, e.Link.Stats())

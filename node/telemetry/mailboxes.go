@@ -43,7 +43,7 @@ var (
 // actors are stuck. All tablets share one histogram and one series: a series for each would
 // grow with the tablets.
 func (s *Sources) mailboxes() []mailbox {
-	measured := s.Tablets.Measured()
+	measured := s.Tablets.Measured
 	all := mailbox{
 		actor: "tablet", batches: measured.Batches.Read(), waits: measured.Waits.Read(),
 	}
@@ -55,7 +55,7 @@ func (s *Sources) mailboxes() []mailbox {
 		}
 	}
 	// The writers refuse nothing, so their figures count every message.
-	log, state := s.Tablets.Writers()
+	log, state := s.Tablets.Writers.Stats()
 	out := []mailbox{
 		all,
 		{actor: "log", queued: int(log.Queued), batches: log.Batches, took: log.Took},

@@ -63,16 +63,14 @@ type Sources struct {
 	Gateway func() *gateway.Server
 }
 
-// Tablets are the tablets of the node.
-type Tablets interface {
-	// LeadingStatuses returns the statuses of the tablets led here that answer before ctx ends.
-	LeadingStatuses(ctx context.Context) []*pb.StatusResponse
-	// Measured returns the histograms that all replicas share.
-	Measured() *tablet.Metrics
-	// Writers returns the counters of the log actor and of the state actor.
-	Writers() (log, state writers.Stats)
-	Snapshots() snapshot.Stats
-	Replicas() replicas.Stats
+// Tablets are the tablets of the node and their shared parts.
+type Tablets struct {
+	// Leading returns the statuses of the tablets led here that answer before ctx ends.
+	Leading   func(ctx context.Context) []*pb.StatusResponse
+	Measured  *tablet.Metrics // the histograms that all replicas share
+	Writers   *writers.Pair   // the log actor and the state actor
+	Snapshots *snapshot.Sender
+	Replicas  *replicas.Set
 }
 
 // Observers are the observers that the node runs.

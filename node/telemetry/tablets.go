@@ -135,7 +135,7 @@ func (e *Exporter) collectTablets(out chan<- prometheus.Metric, tablets []*pb.St
 		}
 	}
 	groupTable.send(out, sum)
-	measuredTable.send(out, e.Tablets.Measured())
+	measuredTable.send(out, e.Tablets.Measured)
 }
 
 // quorum is this node's view of meta's quorum. Its series exist whatever the state of the other

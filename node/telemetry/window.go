@@ -68,7 +68,7 @@ func (w *Window) Run(ctx context.Context) {
 func (w *Window) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	w.heat.Sample(w.Now(), w.Tablets.LeadingStatuses(ctx))
+	w.heat.Sample(w.Now(), w.Tablets.Leading(ctx))
 }
 
 // figures returns this node's counters, which grow, and its backlog, the age of the oldest
@@ -96,7 +96,7 @@ func (w *Window) figures(ctx context.Context) (out recent.Figures) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for _, tablet := range w.Tablets.LeadingStatuses(ctx) {
+	for _, tablet := range w.Tablets.Leading(ctx) {
 		for _, p := range tablet.GetPending() {
 			o := out.Observers[p.GetName()]
 			age := uint64(max(0, w.Now().UnixMilli()-mvcc.Timestamp(p.GetOldestTs()).Millis()))
@@ -143,7 +143,7 @@ func (w *Window) totals(mailboxes, contended bool) (out recent.Totals) {
 		}
 	}
 	if contended {
-		for _, r := range w.Tablets.Measured().Contended.Read() {
+		for _, r := range w.Tablets.Measured.Contended.Read() {
 			out.Contended = append(out.Contended, &wire.ContendedRow{
 				Table: uint32(r.Table), Row: []byte(r.Row), Conflicts: r.Conflicts, Locked: r.Locked,
 				AtMost: r.AtMost,
