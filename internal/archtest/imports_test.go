@@ -52,10 +52,15 @@ var layers = []layer{
 	{of: "internal/txn/txntest", may: []string{
 		pb, "internal/evaluate/...", "internal/mvcc/...", "internal/txn", "internal/wire",
 	}},
+	{of: "internal/txn/request", may: []string{
+		pb, "internal/coded", "internal/metrics", "internal/mvcc", "internal/tracing",
+		"internal/txn/background", "internal/txn/tabletmap", "internal/wire",
+	}},
+	{of: "internal/txn/pending", may: []string{pb, "internal/mvcc", "internal/txn/request", "internal/wire"}},
+	{of: "internal/txn/leases", may: []string{pb, "internal/mvcc", "internal/txn/request"}},
 	{of: "internal/txn/...", may: []string{
-		"internal/coded",
-		pb, "internal/metrics", "internal/mvcc", "internal/tracing", "internal/txn/...",
-		"internal/wire",
+		pb, "internal/coded", "internal/metrics", "internal/mvcc", "internal/tracing",
+		"internal/txn/...", "internal/wire",
 	}},
 	{of: "internal/policy", may: []string{pb}},
 	{of: "internal/certs"},

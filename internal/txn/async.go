@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -36,11 +37,11 @@ type asyncCommit struct {
 // tried records the outcome of sending the prewrite of the part. A refusal is final unless an earlier
 // copy may have been accepted. A tablet without disk space refuses every copy until it has space, and
 // rollbacks would write into its reserve.
-func (a *asyncCommit) tried(part *prewritePart, v verdict, err error) {
+func (a *asyncCommit) tried(part *prewritePart, v request.Verdict, err error) {
 	switch {
-	case v == refused && !part.sent:
+	case v == request.Refused && !part.sent:
 		a.refused.Store(true)
-	case v != refused && !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrDiskFull):
+	case v != request.Refused && !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrDiskFull):
 		part.sent = true
 		a.sent.Store(true)
 	}
@@ -143,7 +144,7 @@ func (p *twoPhase) abandonAsync(ctx context.Context, cause error) (mvcc.Timestam
 	p.c.stats.RolledBack.Add(1)
 	p.c.work.Run(func(ctx context.Context) {
 		if err == nil || final {
-			err = p.c.router.eachTablet(ctx, cells, nil, resolveRequest(p.startTS, 0), applied)
+			err = p.c.router.EachTablet(ctx, cells, nil, resolveRequest(p.startTS, 0), applied)
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {
 			p.c.cfg.Logger.Warn("locks left to be resolved", "start_ts", p.startTS, "error", err)
@@ -196,7 +197,7 @@ func (r *resolver) decide(ctx context.Context, startTS mvcc.Timestamp, cells []m
 	ask bool) (asyncOutcome, error) {
 	var mu sync.Mutex
 	var out asyncOutcome
-	err := r.router.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
+	err := r.router.EachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
 		req := rollbackRequest(startTS, cells, nil)
 		req.GetRollback().Ask = ask
 		return req
@@ -247,7 +248,7 @@ func (r *resolver) AskAsync(ctx context.Context, primary mvcc.LockInfo) (commitT
 		Primary: wire.CellPB(primary.Cell), StartTs: uint64(primary.Lock.StartTS),
 		MetExpiry: uint64(primary.Lock.Expiry),
 	}
-	res, err := r.router.mutate(ctx, posOf(primary.Cell),
+	res, err := r.router.Mutate(ctx, request.PosOf(primary.Cell),
 		&pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
 	if err == nil && len(res.GetLocks()) > 0 {
 		l := wire.LockInfo(res.Locks[0])

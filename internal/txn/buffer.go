@@ -117,16 +117,7 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	t.effects.noteWrite(k, kind)
 	t.guard.Lock()
 	defer t.guard.Unlock()
-	if t.tooLate() {
-		return
-	}
-	if t.size > t.limit { // already failed: do not copy
-		return
-	}
-	if t.size += len(k.Row) + len(k.Column) + len(value) + cellCost; t.size > t.limit {
-		t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
-		// The transaction cannot commit, so its writes need not be kept.
-		t.writes, t.index, t.notifies, t.unresolved, t.timers = nil, nil, nil, nil, nil
+	if !t.grow(k, len(value)) {
 		return
 	}
 	if kind == mvcc.KindPut {
@@ -134,12 +125,27 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	}
 	// Once a write waits for its table, all later ones queue behind it: the last write of
 	// a cell must win.
-	id, known := t.c.meta.names.known(k.Table)
+	id, known := t.c.meta.Known(k.Table)
 	if !known || len(t.unresolved) > 0 {
 		t.unresolved = append(t.unresolved, unresolvedWrite{k, kind, value})
 		return
 	}
 	t.put(mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, kind, value)
+}
+
+// grow counts a cell to buffer, with a value of this size. It returns false if the cell must not be
+// buffered, because the transaction has ended or exceeds its limit. The caller holds guard.
+func (t *Txn) grow(k Key, value int) bool {
+	if t.tooLate() || t.size > t.limit {
+		return false
+	}
+	if t.size += len(k.Row) + len(k.Column) + value + cellCost; t.size <= t.limit {
+		return true
+	}
+	t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
+	// The transaction cannot commit, so its writes need not be kept.
+	t.writes, t.index, t.notifies, t.unresolved, t.timers = nil, nil, nil, nil, nil
+	return false
 }
 
 // put buffers a write, or merges it with one of the same cell as kindValidate describes.

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -128,7 +129,7 @@ func (f *feed) begin(ctx context.Context, spec ChangeSpec) (more bool, err error
 		}
 	}
 	// A cached id may be that of a dropped table, at which the feed would end.
-	if _, err := f.c.meta.allTables(ctx); err != nil {
+	if _, err := f.c.meta.Tables(ctx); err != nil {
 		return false, err
 	}
 	for _, s := range spec.Ranges {
@@ -151,7 +152,7 @@ func (f *feed) begin(ctx context.Context, spec ChangeSpec) (more bool, err error
 			return false, err
 		}
 	} else {
-		if err := f.c.oracle.givenOut(ctx, after); err != nil {
+		if err := f.c.oracle.GivenOut(ctx, after); err != nil {
 			return false, err
 		}
 		f.emitted = after
@@ -167,7 +168,7 @@ func (f *feed) begin(ctx context.Context, spec ChangeSpec) (more bool, err error
 // tablet begins to record before the timestamp is requested, so that the changes after it need no
 // scan.
 func (f *feed) initial(ctx context.Context) (at mvcc.Timestamp, more bool, err error) {
-	now, err := f.c.oracle.get(ctx)
+	now, err := f.c.oracle.Get(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -176,7 +177,7 @@ func (f *feed) initial(ctx context.Context) (at mvcc.Timestamp, more bool, err e
 			return 0, false, err
 		}
 	}
-	if at, err = f.c.oracle.get(ctx); err != nil {
+	if at, err = f.c.oracle.Get(ctx); err != nil {
 		return 0, false, err
 	}
 	f.hold(at)
@@ -200,23 +201,23 @@ func (f *feed) initial(ctx context.Context) (at mvcc.Timestamp, more bool, err e
 
 // record makes every tablet of a range record changes. now is a timestamp of the oracle.
 func (f *feed) record(ctx context.Context, r *feedRange, now mvcc.Timestamp) error {
-	rest, wait := r.span, retryPolicy{}
+	rest, wait := r.span, request.Retry{}
 	for {
 		d, resp, v, err := f.ask(ctx, &feedRange{span: rest, columns: r.columns, since: now}, 0)
 		switch {
-		case v == answered && resp.CompleteFrom != 0:
+		case v == request.Answered && resp.CompleteFrom != 0:
 			end, bounded := wire.EndOf(d)
 			if !bounded || end.Table > rest.Table || (rest.HasEnd && end.Row >= rest.End) {
 				return nil
 			}
-			rest.Start, wait = end.Row, retryPolicy{}
+			rest.Start, wait = end.Row, request.Retry{}
 			continue
-		case v == answered:
+		case v == request.Answered:
 			err = errNotRecorded
-		case v == refused:
+		case v == request.Refused:
 			return err
 		}
-		if err := wait.again(ctx, &f.c.cfg, v, err); err != nil {
+		if err := wait.Again(ctx, f.c.cfg.OperationTimeout, v, err); err != nil {
 			return err
 		}
 	}
@@ -227,13 +228,13 @@ var errNotRecorded = Errorf("%w: the tablet has just begun to record changes", E
 
 // ask sends one request for the first tablet of a range.
 func (f *feed) ask(ctx context.Context, r *feedRange, wait time.Duration) (*pb.TabletDescriptor,
-	*pb.ChangesResponse, verdict, error) {
+	*pb.ChangesResponse, request.Verdict, error) {
 	if f.c.work.Closed() {
-		return nil, nil, refused, ErrClosed
+		return nil, nil, request.Refused, ErrClosed
 	}
-	d, err := f.c.router.locate(ctx, wire.Position{Table: r.span.Table, Row: r.span.Start})
+	d, err := f.c.router.Locate(ctx, wire.Position{Table: r.span.Table, Row: r.span.Start})
 	if err != nil {
-		return nil, nil, refused, err // final: locate has retried
+		return nil, nil, request.Refused, err // final: locate has retried
 	}
 	clip, _ := wire.Clip(d, r.span)
 	req := &pb.ChangesRequest{
@@ -245,9 +246,9 @@ func (f *feed) ask(ctx context.Context, r *feedRange, wait time.Duration) (*pb.T
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.c.cfg.OperationTimeout+wait)
 	defer cancel()
-	resp, v, err := f.c.router.try(ctx, d, &pb.TabletRequest{Op: &pb.TabletRequest_Changes{Changes: req}})
-	if v == answered && resp.GetChanges() == nil {
-		v, err = refused, Errorf("%w: unexpected answer to a request for changes", ErrUnavailable)
+	resp, v, err := f.c.router.Try(ctx, d, &pb.TabletRequest{Op: &pb.TabletRequest_Changes{Changes: req}})
+	if v == request.Answered && resp.GetChanges() == nil {
+		v, err = request.Refused, Errorf("%w: unexpected answer to a request for changes", ErrUnavailable)
 	}
 	return d, resp.GetChanges(), v, err
 }
@@ -303,24 +304,23 @@ func (f *feed) deliver(p changesOf) bool {
 func (f *feed) hold(from mvcc.Timestamp) {
 	before := f.held
 	if f.held = from; from != 0 {
-		f.c.leases.add(from, true)
+		f.c.leases.Add(from, true)
 	}
 	if before != 0 {
-		f.c.leases.remove(before)
+		f.c.leases.Remove(before)
 	}
 }
 
 // changeOf converts a change. The value is the caller's own.
 func changeOf(table string, c *pb.ReadCell, initial bool) Change {
-	return Change{Table: table, Initial: initial, ReadCell: mvcc.ReadCell{
-		Cell: wire.Cell(c.Cell), Value: handOut(c.Value), Deleted: c.Deleted,
-		CommitTS: mvcc.Timestamp(c.CommitTs), StartTS: mvcc.Timestamp(c.StartTs),
-	}}
+	cell := record(c)
+	cell.Value = handOut(cell.Value)
+	return Change{Table: table, Initial: initial, ReadCell: cell}
 }
 
 // poll requests the changes of a range until ctx ends or it fails, on the range's goroutine.
 func (f *feed) poll(ctx context.Context, r *feedRange) {
-	var wait retryPolicy
+	var wait request.Retry
 	for {
 		if Sleep(ctx, r.gap(f.many())) != nil {
 			return
@@ -335,11 +335,11 @@ func (f *feed) poll(ctx context.Context, r *feedRange) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case v == answered:
-			wait = retryPolicy{}
+		case v == request.Answered:
+			wait = request.Retry{}
 			continue
-		case v != refused:
-			err = wait.again(ctx, &f.c.cfg, v, err)
+		case v != request.Refused:
+			err = wait.Again(ctx, f.c.cfg.OperationTimeout, v, err)
 		}
 		if err != nil {
 			f.pass(ctx, changesOf{of: r, err: err})
@@ -373,28 +373,28 @@ func (f *feed) pass(ctx context.Context, p changesOf) bool {
 }
 
 // turn sends one request for a range and passes its answer on.
-func (f *feed) turn(ctx context.Context, r *feedRange) (verdict, error) {
+func (f *feed) turn(ctx context.Context, r *feedRange) (request.Verdict, error) {
 	wait := resolveEvery
 	if f.many() {
 		wait = 0
 	}
 	d, resp, v, err := f.ask(ctx, r, wait)
-	if v != answered {
+	if v != request.Answered {
 		return v, err
 	}
 	f.divide(ctx, r, d)
 	switch from := mvcc.Timestamp(resp.CompleteFrom); {
 	case resp.Status == pb.Status_STATUS_TOO_OLD:
-		return refused, tooOld(r.since)
+		return request.Refused, tooOld(r.since)
 	case resp.Status != pb.Status_STATUS_OK:
-		return refused, Errorf("%w: a request for changes was answered with %v", ErrUnavailable, resp.Status)
+		return request.Refused, Errorf("%w: a request for changes was answered with %v", ErrUnavailable, resp.Status)
 	case from == 0:
-		return askLater, errNotRecorded
+		return request.AskLater, errNotRecorded
 	case from > r.since:
 		if err := f.catchUp(ctx, r, from); err != nil {
-			return refused, err // final: catchUp has retried
+			return request.Refused, err // final: catchUp has retried
 		}
-		return answered, nil
+		return request.Answered, nil
 	}
 	r.idle++
 	if r.last = len(resp.Changes); r.last > 0 {
@@ -411,9 +411,9 @@ func (f *feed) turn(ctx context.Context, r *feedRange) (verdict, error) {
 		f.pass(ctx, changesOf{of: r, changes: resp.Changes, resolved: since})
 	}
 	if err := f.resolveOld(ctx, r, resp, moved); err != nil {
-		return refused, err
+		return request.Refused, err
 	}
-	return answered, nil
+	return request.Answered, nil
 }
 
 // many reports whether the feed has more ranges than places for requests.
@@ -447,7 +447,7 @@ func (f *feed) resolveOld(ctx context.Context, r *feedRange, resp *pb.ChangesRes
 		r.rounds = 0
 		return nil
 	}
-	if f.c.oracle.estimate().Millis()-r.since.Millis() < lockPatience.Milliseconds() {
+	if f.c.oracle.Estimate().Millis()-r.since.Millis() < lockPatience.Milliseconds() {
 		return nil
 	}
 	locks := make([]mvcc.LockInfo, len(resp.Locks))
@@ -456,7 +456,7 @@ func (f *feed) resolveOld(ctx context.Context, r *feedRange, resp *pb.ChangesRes
 	}
 	_, err := f.c.resolver.resolve(ctx, locks, r.rounds, true)
 	r.rounds++
-	if permanent(err) {
+	if request.Permanent(err) {
 		return err
 	}
 	return nil // other errors: the next answer repeats the attempt
@@ -472,8 +472,8 @@ func tooOld(since mvcc.Timestamp) error {
 // complete, by a scan of records: after a split, after a change of leader, and for a reader that
 // is too slow for the record.
 func (f *feed) catchUp(ctx context.Context, r *feedRange, to mvcc.Timestamp) error {
-	rows := rowChanges{f: f, r: r, to: to}
-	err := rows.run(ctx)
+	rows := rowChanges{f: f, r: r}
+	err := rows.scan(ctx, r.span, r.since, to)
 	if errors.Is(err, ErrSnapshotTooOld) {
 		err = tooOld(r.since)
 	}

@@ -3,7 +3,9 @@ package txn
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync/atomic"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/metrics"
@@ -11,8 +13,17 @@ import (
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn/background"
 	"github.com/percolator-go/percolator/internal/txn/counters"
+	"github.com/percolator-go/percolator/internal/txn/leases"
+	"github.com/percolator-go/percolator/internal/txn/pending"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/txn/spares"
-	"github.com/percolator-go/percolator/internal/txn/tabletmap"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// Parts of other packages that export methods of a Client.
+type (
+	meta      = request.Meta
+	observers = pending.Observers
 )
 
 // Client coordinates transactions of one process over a Transport. All its methods may be
@@ -26,13 +37,13 @@ type Client struct {
 	worker    mvcc.Worker // this process's identity in its locks
 	work      *background.Group
 
-	*oracle    // timestamps
-	*meta      // tables and other requests to meta
-	*router    // operations, to the tablets that hold their cells
-	*resolver  // conflicting locks, and commits whose reply was lost
-	*observers // notifications pending for observers
+	oracle     *request.Oracle // timestamps
+	router     *request.Router // operations, to the tablets that hold their cells
+	*meta                      // tables and other requests to meta
+	*resolver                  // conflicting locks, and commits whose reply was lost
+	*observers                 // notifications pending for observers
 	beats      *heartbeats
-	leases     *leases
+	leases     *leases.Leases
 
 	async   asyncGate
 	spares  spares.Spares
@@ -47,23 +58,21 @@ type Client struct {
 func NewClient(transport Transport, cfg Config) *Client {
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
 	c.async.known = cfg.AsyncCommits
-	c.learned.patterns = make(map[patternKey]*pattern)
+	c.learned.patterns = make(map[patternKey]pattern)
 	c.work = background.New(c.cfg.OperationTimeout)
-	c.oracle = newOracle(transport, &c.cfg)
-	c.meta = &meta{transport: transport, cfg: &c.cfg, work: c.work}
-	c.meta.names.asking = make(chan struct{}, 1)
-	c.router = &router{transport: transport, cfg: &c.cfg, names: &c.meta.names,
-		tablets: tabletmap.New(maxTablets)}
-	c.resolver = newResolver(&c.cfg, c.router, c.oracle, c.work, c.worker)
-	c.observers = &observers{backlog: backlog{turn: make(chan struct{}, 1)}, cfg: &c.cfg, meta: c.meta, router: c.router, oracle: c.oracle}
+	c.oracle = request.NewOracle(transport, c.cfg.OperationTimeout, c.cfg.LockTTL, c.cfg.Tracer != nil)
+	c.meta = request.NewMeta(transport, c.cfg.Limits.Row, c.cfg.OperationTimeout, c.work)
+	c.router = request.NewRouter(transport, c.cfg.Limits, c.cfg.OperationTimeout, c.meta)
+	c.resolver = newResolver(&c.cfg, transport, c.router, c.oracle, c.work)
+	c.observers = pending.New(transport, c.cfg.OperationTimeout, c.meta, c.router, c.oracle)
 	c.beats = &heartbeats{
 		router: c.router, oracle: c.oracle, work: c.work, every: c.cfg.LockTTL / 3,
 	}
 	c.beats.runs = make(map[*heartbeat]struct{})
-	c.leases = newLeases(transport, &c.cfg, c.oracle, c.worker)
-	c.work.Loop(c.oracle.run)
+	c.leases = leases.New(transport, c.oracle, c.worker, c.cfg.LeaseTTL, c.cfg.Logger)
+	c.work.Loop(c.oracle.Run)
 	c.work.Loop(c.beats.run)
-	c.work.Loop(c.leases.run)
+	c.work.Loop(c.leases.Run)
 	return c
 }
 
@@ -100,8 +109,53 @@ func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	if c.work.Closed() {
 		return 0, ErrClosed
 	}
-	return c.oracle.get(ctx)
+	return c.oracle.Get(ctx)
 }
+
+// OracleTime estimates the oracle's time, which may be ahead of this machine's clock. It
+// returns this machine's time until the client has seen a timestamp.
+func (c *Client) OracleTime() time.Time {
+	if at := c.oracle.Estimate(); at != 0 {
+		return time.UnixMilli(at.Millis())
+	}
+	return time.Now()
+}
+
+// Send sends one idempotent operation to the tablet that holds the position, for scanners and
+// tools. It returns the response and the tablet. An Error in the response becomes an error of
+// this package.
+func (c *Client) Send(ctx context.Context, p wire.Position,
+	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
+	return c.router.Call(ctx, p, request.Fresh(req), false)
+}
+
+// WalkColumn is WalkFrom at the first row.
+func (c *Client) WalkColumn(ctx context.Context, group mvcc.Group,
+	column mvcc.ObservedColumn) iter.Seq2[*pb.WalkEntry, error] {
+	return c.router.WalkFrom(ctx, group, column, "")
+}
+
+// WalkFrom is request.Router's method.
+func (c *Client) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.ObservedColumn,
+	row string) iter.Seq2[*pb.WalkEntry, error] {
+	return c.router.WalkFrom(ctx, group, column, row)
+}
+
+// ClearNotifies clears the cells' notify entries as mvcc.ClearNotify does, with one message per
+// tablet if they fit. The argument as is the request without its cell. It is idempotent. It returns
+// ErrInvalid while the cluster's version lacks version.Batches.
+func (c *Client) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
+	as mvcc.ClearNotifyRequest) error {
+	return c.router.EachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
+		return &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
+			Cells: wire.CellsPB(cells), UpTo: uint64(as.UpTo), Origin: uint64(as.Origin),
+			Ended: uint64(as.Ended), Observer: as.Observer,
+		}}}
+	}, nil)
+}
+
+// TabletOf is request.Router's method.
+func (c *Client) TabletOf(cell mvcc.Cell) uint64 { return c.router.TabletOf(cell) }
 
 // Begin starts a transaction whose snapshot includes all commits so far. After a conflict the
 // caller must begin another one.
@@ -163,14 +217,14 @@ func (c *Client) Run(ctx context.Context, o Options,
 // runAgain is the retry loop of Run.
 func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
-	var wait backoff
+	var wait request.Backoff
 	renamed := false // a table's name was looked up again
 	for runs := 1; ; runs++ {
 		ts, again, err := c.runOnce(ctx, o, span, fn)
 		if !again {
 			return ts, err
 		}
-		if errors.Is(err, errTableGone) { // dropped and created again since the name was looked up?
+		if errors.Is(err, request.ErrTableGone) { // dropped and created again since the name was looked up?
 			if renamed {
 				return 0, err
 			}
@@ -182,9 +236,9 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 		// fn runs again with a new start timestamp and reads again: its buffered writes came
 		// from its earlier reads (design section 4, "A retry runs the user's code again").
 		c.stats.Retries.Add(1)
-		d := wait.next()
+		d := wait.Next()
 		if hint, ok := errors.AsType[*OverloadedError](err); ok {
-			d = max(d, jitter(2*hint.RetryAfter))
+			d = max(d, request.Jitter(2*hint.RetryAfter))
 		}
 		if late := Sleep(ctx, d); late != nil {
 			return 0, Errorf("wait before the next attempt: %w; the last one failed: %w", late, err)
@@ -224,7 +278,7 @@ func retryable(err error) bool {
 		return false
 	}
 	return errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) ||
-		errors.Is(err, ErrOverloaded) || errors.Is(err, errTableGone)
+		errors.Is(err, ErrOverloaded) || errors.Is(err, request.ErrTableGone)
 }
 
 // Snapshot returns a snapshot of all commits so far.
@@ -242,7 +296,7 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 	if c.work.Closed() {
 		return nil, ErrClosed
 	}
-	if err := c.oracle.givenOut(ctx, ts); err != nil {
+	if err := c.oracle.GivenOut(ctx, ts); err != nil {
 		return nil, err
 	}
 	return c.snapshot(ts, true), nil
@@ -253,6 +307,6 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 func (c *Client) snapshot(ts mvcc.Timestamp, past bool) *Snapshot {
 	s := &Snapshot{}
 	s.c, s.at = c, ts
-	c.leases.add(ts, past)
+	c.leases.Add(ts, past)
 	return s
 }

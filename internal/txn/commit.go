@@ -10,6 +10,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn/counters"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -133,14 +134,14 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = t.c.router.notify(ctx, &pb.NotifyRequest{Ts: uint64(ts), Origin: uint64(t.origin)},
+	err = t.c.router.Notify(ctx, &pb.NotifyRequest{Ts: uint64(ts), Origin: uint64(t.origin)},
 		t.notifies, t.span.Sent())
 	if err == nil {
 		return ts, nil
 	}
 	// A permanent refusal would recur in every run; superfluous entries in other tablets are
 	// harmless.
-	if permanent(err) || errors.Is(err, ErrNotifyOnly) {
+	if request.Permanent(err) || errors.Is(err, ErrNotifyOnly) {
 		return 0, err
 	}
 	return 0, Errorf("%w: some notifications may have been written: %w", ErrCommitUnknown, err)
@@ -158,18 +159,12 @@ func refusal(res *pb.MutationResult) error {
 	case pb.Status_STATUS_TOO_OLD:
 		return ErrSnapshotTooOld
 	case pb.Status_STATUS_NOTIFY_ONLY:
-		return notifyOnly(res)
+		return request.NotifyOnly(res)
 	}
 	return nil
 }
 
 var errRolledBack = Errorf("%w: another client has rolled this transaction back", ErrConflict)
-
-// notifyOnly returns the error that names the cell of the wrong kind.
-func notifyOnly(res *pb.MutationResult) error {
-	cell := wire.Cell(res.ConflictAt)
-	return Errorf("%w: row %q column %q: a weak column can be notified but not written, any other column written but not notified", ErrNotifyOnly, cell.Row, cell.Column)
-}
 
 // ConflictError names the cell that another transaction changed first. It wraps
 // ErrConflict.

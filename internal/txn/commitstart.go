@@ -26,7 +26,7 @@ func (s *commitStart) begin(ctx context.Context, t *Txn) error {
 	if s.at = t.begun(); s.at != 0 {
 		return nil
 	}
-	if ts, ok := t.c.oracle.atOnce(); ok {
+	if ts, ok := t.c.oracle.Now(); ok {
 		s.at = ts
 		return nil
 	}
@@ -48,7 +48,7 @@ func (s *commitStart) restart(ctx context.Context, t *Txn) error {
 
 func (s *commitStart) request(ctx context.Context, t *Txn) (err error) {
 	asked := t.span.Child(spanOracle)
-	s.at, err = t.c.oracle.get(ctx)
+	s.at, err = t.c.oracle.Get(ctx)
 	endSpan(asked, err)
 	return err
 }

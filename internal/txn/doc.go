@@ -34,17 +34,26 @@
 //     long as the cluster grants it [11]. The lease is advisory: a read below the history is
 //     refused, never wrong.
 //
-// A Client consists of parts, each with state that only it changes: oracle requests timestamps;
-// meta caches the tables' names; router caches the tablet map (package tabletmap) and sends
-// operations; resolver resolves conflicting locks and settles commits whose reply was lost;
-// heartbeats and leases keep locks and history alive; spares keeps unused timestamps; observers
-// waits for notifications and replays them; package background bounds and joins background work; a
-// feed follows changes, on goroutines that end with the iteration. A part depends only on package
-// background and on the parts before it. A transaction's steps are methods of reader (reads), Txn,
-// onePhase and twoPhase.
+// A Client consists of parts, each with state that only it changes. Package request requests
+// timestamps (Oracle), caches the tables' names (Meta), and caches the tablet map and sends
+// operations (Router). The resolver resolves conflicting locks and settles commits whose reply was
+// lost; heartbeats and package leases keep locks and history alive; package spares keeps unused
+// timestamps; package pending waits for notifications and replays them; package background bounds
+// and joins background work; a feed follows changes, on goroutines that end with the iteration. A
+// part depends only on package background and on the parts before it. A transaction's steps are
+// methods of reader (reads), Txn, onePhase and twoPhase.
 //
 // Everything that a Client starts in the background is bounded, and Close joins it. A crash of
 // the process leaves locks behind. They expire by the oracle's time, and transactions that
 // encounter them resolve them by their primary (CheckTxnStatus), or, if that has the lock of an
 // asynchronous commit, by all of the cells (resolver.decide).
+//
+// # Reading order
+//
+// From the retry loop to the reads and the resolution of locks: most calls go to later files.
+//
+// delete.go, client.go, txn.go, snapshot.go, commit.go, twophase.go, prewrite.go, onephase.go,
+// commitstart.go, validate.go, timers.go, buffer.go, columns.go, changes.go, rowchanges.go,
+// records.go, scan.go, reader.go, start.go, readbatch.go, prefetch.go, origin.go, heartbeat.go,
+// resolve.go, async.go, stats.go, tracing.go, config.go, errors.go.
 package txn

@@ -1,91 +1,68 @@
 package txn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/txn/request"
 )
 
-// pkg begins the text of each error that users see, once.
-const pkg = "percolator"
-
-// NewError returns a code of this package.
-func NewError(message string) error { return coded.New(pkg, message) }
-
-// Errorf is fmt.Errorf for errors that users see: "percolator: " begins the text, and none of the
-// errors in it.
-func Errorf(format string, args ...any) error { return coded.Errorf(pkg, format, args...) }
-
-// The errors that users see; package percolator re-exports them with their documentation.
+// The errors of requests, which package request documents.
 var (
-	ErrConflict       = NewError("conflict with another transaction")
-	ErrLocked         = NewError("locked by a live transaction")
-	ErrCommitUnknown  = NewError("outcome of the commit is unknown")
-	ErrSnapshotTooOld = NewError("snapshot is older than the history kept: read a newer one, close snapshots sooner, or let the node keep more history")
-	ErrNoTable        = NewError("no such table")
-	ErrTooLarge       = NewError("over a limit")
-	ErrInvalid        = NewError("invalid argument")
-	ErrOverloaded     = NewError("overloaded")
-	ErrUnavailable    = NewError("unavailable")
-	ErrNotifyOnly     = NewError("wrong kind of column")
-	ErrManagedTx      = NewError("the framework commits this transaction")
-	ErrTxDone         = NewError("transaction has ended")
-	ErrClosed         = NewError("closed")
-	ErrPermission     = NewError("permission denied")
+	ErrConflict       = request.ErrConflict
+	ErrLocked         = request.ErrLocked
+	ErrCommitUnknown  = request.ErrCommitUnknown
+	ErrSnapshotTooOld = request.ErrSnapshotTooOld
+	ErrNoTable        = request.ErrNoTable
+	ErrTooLarge       = request.ErrTooLarge
+	ErrInvalid        = request.ErrInvalid
+	ErrOverloaded     = request.ErrOverloaded
+	ErrUnavailable    = request.ErrUnavailable
+	ErrNotifyOnly     = request.ErrNotifyOnly
+	ErrManagedTx      = request.ErrManagedTx
+	ErrTxDone         = request.ErrTxDone
+	ErrClosed         = request.ErrClosed
+	ErrPermission     = request.ErrPermission
+	ErrDiskFull       = request.ErrDiskFull
+	ErrRestoring      = request.ErrRestoring
+	ErrStarting       = request.ErrStarting
+	ErrNotSent        = request.ErrNotSent
 )
 
-// ErrDiskFull is the ErrUnavailable of a node that refuses writes for lack of disk space, or of
-// inodes, file descriptors or memory maps; the text names which. Unless the error also wraps
-// ErrCommitUnknown, the transaction did not commit.
-var ErrDiskFull = Errorf("%w: the node lacks disk space or another resource for files",
-	ErrUnavailable)
+// The types of package request that callers of this package implement or receive.
+type (
+	// Transport carries requests to the cluster.
+	Transport = request.Transport
+	// AtOnce is implemented by a Transport in the oracle's process.
+	AtOnce = request.AtOnce
+	// ServerError is a node's refusal of an administrative method of Transport.
+	ServerError = request.ServerError
+	// LimitError reports the limit that was exceeded.
+	LimitError = request.LimitError
+	// OverloadedError carries the server's retry delay.
+	OverloadedError = request.OverloadedError
+)
 
-// ErrRestoring marks the ErrUnavailable of a table whose restore has not ended.
-var ErrRestoring = NewError("the table is being restored")
+// NewError is request.NewError.
+func NewError(message string) error { return request.NewError(message) }
 
-// ErrStarting marks the ErrUnavailable of a node that does not serve yet, such as one that waits to
-// join a cluster.
-var ErrStarting = NewError("the node does not serve yet")
+// Errorf is request.Errorf.
+func Errorf(format string, args ...any) error { return request.Errorf(format, args...) }
 
-// errTableGone means that a tablet refused the cached id of a table. The next run looks the
-// name up again.
-var errTableGone = Errorf("%w any more", ErrNoTable)
+// Invalid is request.Invalid.
+func Invalid(format string, args ...any) error { return request.Invalid(format, args...) }
 
-// LimitError reports the limit that was exceeded. It wraps ErrTooLarge.
-type LimitError struct {
-	Limit string // "row", "column", "value", "split key", "transaction", "message"
-	Size  int    // bytes
-	Max   int    // bytes
-}
+// MarkRefusal is request.MarkRefusal.
+func MarkRefusal(err error) error { return request.MarkRefusal(err) }
 
-// Error returns a text with the limit and both sizes.
-func (e *LimitError) Error() string {
-	return pkg + ": " + e.Text()
-}
+// SetPublicLimit is request.SetPublicLimit.
+func SetPublicLimit(as func(e *LimitError, target any) bool) bool { return request.SetPublicLimit(as) }
 
-// Text returns the message without the package's name.
-func (e *LimitError) Text() string {
-	return fmt.Sprintf("%s of %d bytes is over the limit of %d", e.Limit, e.Size, e.Max)
-}
-
-// Unwrap returns ErrTooLarge.
-func (e *LimitError) Unwrap() error { return ErrTooLarge }
-
-// As lets errors.As find percolator.LimitError, which has the same fields.
-func (e *LimitError) As(target any) bool { return publicLimit != nil && publicLimit(e, target) }
-
-// publicLimit stores e in a target of type **percolator.LimitError, and returns false for other
-// targets; nil means package percolator is not linked.
-var publicLimit func(e *LimitError, target any) bool
-
-// SetPublicLimit sets the function behind LimitError.As, for package percolator's initialization.
-// It returns true, so that it can initialize a variable.
-func SetPublicLimit(as func(e *LimitError, target any) bool) bool {
-	publicLimit = as
-	return true
-}
+// Sleep is request.Sleep.
+func Sleep(ctx context.Context, d time.Duration) error { return request.Sleep(ctx, d) }
 
 // RetryError reports that Client.Run has used up Options.Runs. It wraps ErrConflict and the error
 // of the last run.
@@ -95,7 +72,7 @@ type RetryError struct {
 }
 
 // Error returns the number of retries and the error of the last run.
-func (e *RetryError) Error() string { return pkg + ": " + e.Text() }
+func (e *RetryError) Error() string { return "percolator: " + e.Text() }
 
 // Text returns the message without the package's name.
 func (e *RetryError) Text() string {
@@ -104,26 +81,6 @@ func (e *RetryError) Text() string {
 
 // Unwrap returns ErrConflict and the error of the last run.
 func (e *RetryError) Unwrap() []error { return []error{ErrConflict, e.Err} }
-
-// OverloadedError carries the server's retry delay. It wraps ErrOverloaded.
-type OverloadedError struct {
-	RetryAfter time.Duration
-	Message    string
-}
-
-// Error returns the server's message.
-func (e *OverloadedError) Error() string { return pkg + ": " + e.Text() }
-
-// Text returns the server's message, without the package's name.
-func (e *OverloadedError) Text() string { return coded.Text(ErrOverloaded) + ": " + e.Message }
-
-// Unwrap returns ErrOverloaded.
-func (e *OverloadedError) Unwrap() error { return ErrOverloaded }
-
-// Invalid formats an error that wraps ErrInvalid.
-func Invalid(format string, args ...any) error {
-	return Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
-}
 
 // notCommitted adds "not committed" to an error's text, except to that of a conflict or a live
 // lock, which imply it, and of ErrCommitUnknown.

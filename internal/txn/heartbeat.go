@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn/background"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -19,8 +20,8 @@ import (
 // A timer per commit would almost never fire: a commit takes milliseconds, the first heartbeat
 // is due after seconds.
 type heartbeats struct {
-	router *router
-	oracle *oracle
+	router *request.Router
+	oracle *request.Oracle
 	work   *background.Group
 	every  time.Duration // a third of LockTTL
 	sent   atomic.Uint64 // a counter
@@ -101,9 +102,9 @@ func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	h.sent.Add(1)
 	beat := &pb.HeartbeatRequest{
 		Primary: wire.CellPB(b.primary), StartTs: uint64(b.startTS),
-		Expiry: uint64(h.oracle.expiry()),
+		Expiry: uint64(h.oracle.Expiry()),
 	}
-	_, _ = h.router.mutate(ctx, posOf(b.primary),
+	_, _ = h.router.Mutate(ctx, request.PosOf(b.primary),
 		&pb.TabletRequest{Op: &pb.TabletRequest_Heartbeat{Heartbeat: beat}})
 	h.mu.Lock()
 	defer h.mu.Unlock()

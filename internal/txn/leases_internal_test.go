@@ -187,8 +187,8 @@ func BenchmarkSnapshotTracking(b *testing.B) {
 		ts := mvcc.TimestampAt(time.Now().UnixMilli())
 		for p.Next() {
 			ts++
-			c.leases.add(ts, false)
-			c.leases.remove(ts)
+			c.leases.Add(ts, false)
+			c.leases.Remove(ts)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -56,7 +57,7 @@ func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 // message never turns into two phases.
 func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	c := o.t.c
-	var wait retryPolicy
+	var wait request.Retry
 	var msg onePhaseMessage
 	sent, open := false, false // a copy may have been delivered; a copy may still commit
 	giveUp := func(err error) (mvcc.Timestamp, error) {
@@ -67,7 +68,7 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	for rounds := 0; ; {
 		// Locate again in every round: the previous answer may have corrected the map.
-		d, err := c.router.locate(ctx, posOf(o.writes[0].cell))
+		d, err := c.router.Locate(ctx, request.PosOf(o.writes[0].cell))
 		if err == nil {
 			err = o.sendable(d, sent)
 		}
@@ -77,10 +78,10 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 		if err != nil {
 			return giveUp(err)
 		}
-		resp, v, err := c.router.try(ctx, d, msg.request(o))
+		resp, v, err := c.router.Try(ctx, d, msg.request(o))
 		sent = sent || !errors.Is(err, ErrNotSent)
 		switch v {
-		case answered:
+		case request.Answered:
 			ts, again, err := o.result(ctx, resp.GetMutation(), rounds, open)
 			if !again {
 				return ts, err
@@ -88,16 +89,16 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 			rounds++
 			open = true
 			continue
-		case unknown:
+		case request.Unknown:
 			return 0, lost(err)
-		case refused: // final: only an earlier copy may have been applied
+		case request.Refused: // final: only an earlier copy may have been applied
 			return giveUp(err)
 		}
 		// A tablet that is low on disk space refuses every copy until it has space. Settling
 		// each refusal would write into the reserve that it needs to free space.
 		open = open || !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrDiskFull)
-		if v != busy {
-			err = wait.again(ctx, &c.cfg, v, err)
+		if v != request.Busy {
+			err = wait.Again(ctx, c.cfg.OperationTimeout, v, err)
 		}
 		if err != nil {
 			return giveUp(err)
@@ -144,7 +145,7 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 		return 0, false, givenUp(err)
 	case pb.Status_STATUS_NOTIFY_ONLY: // the tablet checks this before the transaction's own record
 		if open {
-			return 0, false, givenUp(notifyOnly(res))
+			return 0, false, givenUp(request.NotifyOnly(res))
 		}
 	}
 	if err := refusal(res); err != nil {
@@ -156,25 +157,25 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 
 // fits reports whether the commit fits into one message to d.
 func (o *onePhase) fits(d *pb.TabletDescriptor) bool {
-	if len(o.writes)+len(o.notifies) > maxBatchCells {
+	if len(o.writes)+len(o.notifies) > request.MaxBatchCells {
 		return false
 	}
 	size := 0
 	for i := range o.writes {
 		w := &o.writes[i]
 		size += w.cell.OnePhaseWeight(len(w.value), o.t.c.cfg.Limits)
-		if i > 0 && !wire.Holds(d, posOf(w.cell)) {
+		if i > 0 && !wire.Holds(d, request.PosOf(w.cell)) {
 			return false
 		}
 	}
 	for _, cell := range o.notifies {
 		size += cell.NotifyWeight()
-		if !wire.Holds(d, posOf(cell)) {
+		if !wire.Holds(d, request.PosOf(cell)) {
 			return false
 		}
 	}
 	// A single write within the limits always fits.
-	return len(o.writes)+len(o.notifies) == 1 || size <= o.t.c.router.batchBytes()
+	return len(o.writes)+len(o.notifies) == 1 || size <= o.t.c.router.BatchBytes()
 }
 
 // onePhaseMessage is a message that needs a single allocation if it has one cell. Most
@@ -195,7 +196,7 @@ type onePhaseBody struct {
 // have been sent.
 func (m *onePhaseMessage) request(o *onePhase) *pb.TabletRequest {
 	if m.body != nil {
-		return fresh(&m.body.req)
+		return request.Fresh(&m.body.req)
 	}
 	b := &onePhaseBody{}
 	m.body = b

@@ -3,7 +3,6 @@ package txn_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,50 +11,6 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
-
-// One request is pending at a time, and all later callers share the next one.
-func TestTimestampsShareRequests(t *testing.T) {
-	w := newWorld(t)
-	c, p := w.client(txn.Config{})
-	var pending, requests atomic.Int32
-	first, release := make(chan struct{}), make(chan struct{})
-	p.Oracle(func(count int) (mvcc.Timestamp, int, error) {
-		if pending.Add(1) > 1 {
-			t.Error("two concurrent requests")
-		}
-		defer pending.Add(-1)
-		if requests.Add(1) == 1 {
-			close(first)
-			<-release
-		}
-		return w.Timestamps(count), count, nil
-	})
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	seen := map[mvcc.Timestamp]bool{}
-	get := func() {
-		ts, err := c.Timestamp(w.ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil || seen[ts] {
-			t.Errorf("%d twice, or %v", ts, err)
-		}
-		seen[ts] = true
-	}
-	wg.Go(get)
-	<-first
-	for range 500 {
-		wg.Go(get)
-	}
-	for c.Waiting() < 500 && w.ctx.Err() == nil {
-		runtime.Gosched()
-	}
-	close(release)
-	wg.Wait()
-	if n := requests.Load(); n != 2 {
-		t.Errorf("%d requests: the 500 who asked during the first share the second", n)
-	}
-}
 
 // A timestamp that is not above all earlier ones is refused, and so is any other invalid answer of
 // the oracle.
@@ -133,44 +88,5 @@ func TestTimestampsAndCallers(t *testing.T) {
 	}
 	if _, err := c.Begin(w.ctx, txn.Options{}); !errors.Is(err, txn.ErrClosed) {
 		t.Error(err)
-	}
-}
-
-// A late answer serves only the callers that waited before its request was sent: later ones would
-// get a timestamp from before their call.
-func TestLateAnswer(t *testing.T) {
-	w := newWorld(t)
-	c, p := w.client(txn.Config{})
-	asked, answer := make(chan struct{}), make(chan struct{})
-	var requests atomic.Int32
-	p.Oracle(func(count int) (mvcc.Timestamp, int, error) {
-		first := w.Timestamps(count) // granted now, answered late
-		if requests.Add(1) == 1 {
-			close(asked)
-			<-answer
-		}
-		return first, count, nil
-	})
-	early, late := make(chan mvcc.Timestamp, 1), make(chan mvcc.Timestamp, 1)
-	get := func(to chan mvcc.Timestamp) {
-		ts, err := c.Timestamp(w.ctx)
-		if err != nil {
-			t.Error(err)
-		}
-		to <- ts
-	}
-	go get(early)
-	<-asked
-	between := w.Timestamps(1) // another transaction commits in between
-	go get(late)
-	for c.Waiting() < 1 && w.ctx.Err() == nil {
-		runtime.Gosched()
-	}
-	close(answer)
-	if ts := <-early; ts >= between {
-		t.Errorf("asked before, got %d, after %d", ts, between)
-	}
-	if ts := <-late; ts <= between {
-		t.Errorf("asked after %d, got %d", between, ts)
 	}
 }

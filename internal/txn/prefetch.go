@@ -31,7 +31,7 @@ const (
 type prefetcher struct {
 	some     atomic.Bool // a pattern was learned; until then readers skip mu
 	mu       sync.Mutex
-	patterns map[patternKey]*pattern
+	patterns map[patternKey]pattern
 }
 
 type patternKey struct {
@@ -41,7 +41,7 @@ type patternKey struct {
 }
 
 // pattern holds the columns likely to be read after one column, with their scores.
-type pattern struct{ columns []guess }
+type pattern []guess
 
 type guess struct {
 	column string
@@ -56,12 +56,8 @@ func (p *prefetcher) predict(k patternKey) []string {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known := p.patterns[k]
-	if known == nil {
-		return nil
-	}
 	var out []string
-	for _, g := range known.columns {
+	for _, g := range p.patterns[k] {
 		if g.score >= guessFrom {
 			out = append(out, g.column)
 		}
@@ -77,13 +73,11 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := patternKey{name, r.table, r.first}
-	known := p.patterns[k]
-	if known == nil {
+	known, ok := p.patterns[k]
+	if !ok {
 		if len(p.patterns) >= maxPatterns {
 			clear(p.patterns) // start over: frequent patterns are soon learned again
 		}
-		known = &pattern{}
-		p.patterns[k] = known
 		p.some.Store(true)
 	}
 	// Columns read later count whether they were guessed or not: a right guess keeps its
@@ -96,20 +90,21 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 			known.add(column, -guessMissCosts)
 		}
 	}
+	p.patterns[k] = known
 }
 
 // add adds points to the column's score, and removes the column when its score reaches 0.
 func (p *pattern) add(column string, points int) {
-	for i := range p.columns {
-		if g := &p.columns[i]; g.column == column {
+	for i := range *p {
+		if g := &(*p)[i]; g.column == column {
 			if g.score = min(g.score+points, maxGuessScore); g.score <= 0 {
-				p.columns = slices.Delete(p.columns, i, i+1)
+				*p = slices.Delete(*p, i, i+1)
 			}
 			return
 		}
 	}
-	if points > 0 && len(p.columns) < maxGuesses {
-		p.columns = append(p.columns, guess{column, points})
+	if points > 0 && len(*p) < maxGuesses {
+		*p = append(*p, guess{column, points})
 	}
 }
 

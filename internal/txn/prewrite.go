@@ -8,6 +8,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn/counters"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -37,8 +38,8 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 	if err != nil {
 		return err
 	}
-	return parallel(len(parts), func(i int) error {
-		var wait retryPolicy
+	return request.Parallel(len(parts), func(i int) error {
+		var wait request.Retry
 		return p.prewrite(ctx, parts[i], &wait)
 	})
 }
@@ -47,7 +48,7 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 func (p *twoPhase) parts(
 	ctx context.Context, writes []bufferedWrite, notifies []mvcc.Cell,
 ) (parts []prewritePart, err error) {
-	err = cut(ctx, p.c.router, writes, func(w bufferedWrite) (mvcc.Cell, int) {
+	err = request.Cut(ctx, p.c.router, writes, func(w bufferedWrite) (mvcc.Cell, int) {
 		return w.cell, w.cell.PrewriteWeight(len(w.value), p.primary)
 	}, func(d *pb.TabletDescriptor, run []bufferedWrite, _ int) {
 		parts = append(parts, prewritePart{d: d, writes: run})
@@ -55,7 +56,7 @@ func (p *twoPhase) parts(
 	if err != nil {
 		return nil, err
 	}
-	err = cut(ctx, p.c.router, notifies, func(c mvcc.Cell) (mvcc.Cell, int) {
+	err = request.Cut(ctx, p.c.router, notifies, func(c mvcc.Cell) (mvcc.Cell, int) {
 		return c, c.IntentWeight(p.primary)
 	}, func(d *pb.TabletDescriptor, run []mvcc.Cell, _ int) {
 		parts = append(parts, prewritePart{d: d, intents: run})
@@ -66,34 +67,34 @@ func (p *twoPhase) parts(
 // prewrite locks one part. Prewriting is idempotent, so it is repeated after a lost reply. It
 // waits only for the tablet: a live lock of another transaction makes it fail, since the
 // transaction already holds locks.
-func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryPolicy) error {
+func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *request.Retry) error {
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
-		resp, v, err := p.c.router.try(ctx, part.d, req)
+		resp, v, err := p.c.router.Try(ctx, part.d, req)
 		if p.async != nil {
 			p.async.tried(&part, v, err)
 		}
 		switch v {
-		case answered:
+		case request.Answered:
 			again, err := p.prewriteResult(ctx, resp.GetMutation(), rounds)
 			if !again {
 				return err
 			}
-			req = fresh(req)
+			req = request.Fresh(req)
 			continue
-		case refused, busy:
+		case request.Refused, request.Busy:
 			return err
-		case unknown:
+		case request.Unknown:
 			p.held.Store(true) // from here on a failed commit must roll back
 		}
-		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
+		if err := wait.Again(ctx, p.c.cfg.OperationTimeout, v, err); err != nil {
 			return err
 		}
 		parts, err := p.parts(ctx, part.writes, part.intents)
 		if err != nil {
 			return err
 		}
-		return parallel(len(parts), func(i int) error {
+		return request.Parallel(len(parts), func(i int) error {
 			own := *wait
 			parts[i].sent = part.sent
 			return p.prewrite(ctx, parts[i], &own)
@@ -126,7 +127,7 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 	body := &pb.PrewriteRequest{
 		StartTs: uint64(p.startTS), Primary: wire.CellPB(p.primary),
-		Expiry: uint64(p.c.oracle.expiry()),
+		Expiry: uint64(p.c.oracle.Expiry()),
 		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes),
 		Intents: wire.CellsPB(part.intents), Origin: uint64(p.t.origin),
 	}

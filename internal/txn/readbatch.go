@@ -1,24 +1,18 @@
 package txn
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-const (
-	// maxReadCells is the maximum number of cells in one message. The answer may have fewer
-	// results, but at least one: the rest is requested again.
-	maxReadCells = 256
-	// maxParallel is the maximum number of tasks that one call of parallel runs at once.
-	maxParallel = 16
-)
+// maxReadCells is the maximum number of cells in one message. The answer may have fewer
+// results, but at least one: the rest is requested again.
+const maxReadCells = 256
 
 // readBatch is a set of cells to read with their results: the needed cells, sorted by position,
 // then the prefetched ones. Its last fields hold a read of one cell, the most frequent message,
@@ -28,7 +22,7 @@ type readBatch struct {
 	results []mvcc.ReadResult // one for each cell
 	need    int               // cells after the first need are prefetched: their locks are not awaited
 	origin  []int             // index of each needed cell in the caller's order
-	wait    retryPolicy       // between attempts
+	wait    request.Retry     // between attempts
 	opens   bool              // the reader's first batch: it obtains the timestamp
 	origins bool              // also request the origins of the cells' notifications
 
@@ -70,12 +64,12 @@ func (b *readBatch) part(lo, hi int) *readBatch {
 func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
-		d, err := r.c.router.locate(ctx, posOf(b.cells[lo]))
+		d, err := r.c.router.Locate(ctx, request.PosOf(b.cells[lo]))
 		if err != nil {
 			return err
 		}
 		hi := lo + 1
-		for hi < len(b.cells) && hi-lo < maxReadCells && wire.Holds(d, posOf(b.cells[hi])) {
+		for hi < len(b.cells) && hi-lo < maxReadCells && wire.Holds(d, request.PosOf(b.cells[hi])) {
 			hi++
 		}
 		if lo == 0 && hi == len(b.cells) {
@@ -91,7 +85,7 @@ func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 		}
 		r.tookTimestamp(b, at)
 	}
-	return parallel(len(parts), func(i int) error {
+	return request.Parallel(len(parts), func(i int) error {
 		return r.readAll(ctx, at, parts[i])
 	})
 }
@@ -99,27 +93,27 @@ func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 // readTablet reads cells that d holds by the cached map.
 func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp,
 	b *readBatch) error {
-	floor := r.c.oracle.seen()
+	floor := r.c.oracle.Seen()
 	req := b.request(at)
 	req.Trace = r.span.Sent()
-	resp, v, err := r.c.router.try(ctx, d, req)
+	resp, v, err := r.c.router.Try(ctx, d, req)
 	r.c.stats.Reads.Add(1)
 	r.c.stats.ReadCells.Add(uint64(len(b.cells)))
-	if v == answered && at == 0 {
+	if v == request.Answered && at == 0 {
 		taken := mvcc.Timestamp(resp.GetGet().GetAt())
-		if err = r.c.oracle.accept(taken, taken, floor); err != nil {
-			v = unknown
+		if err = r.c.oracle.Accept(taken, taken, floor); err != nil {
+			v = request.Unknown
 		} else {
 			at = taken
 			r.tookTimestamp(b, at)
 		}
 	}
 	switch v {
-	case answered:
-	case refused, busy:
+	case request.Answered:
+	case request.Refused, request.Busy:
 		return err
 	default: // A read may be repeated after any failure.
-		if err := b.wait.again(ctx, &r.c.cfg, v, err); err != nil {
+		if err := b.wait.Again(ctx, r.c.cfg.OperationTimeout, v, err); err != nil {
 			return err
 		}
 		return r.readAll(ctx, at, b)
@@ -151,7 +145,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	}
 	if n := len(results); n < len(b.cells) {
 		rest := b.part(n, len(b.cells))
-		rest.wait = retryPolicy{}
+		rest.wait = request.Retry{}
 		return r.readAll(ctx, at, rest)
 	}
 	return nil
@@ -208,28 +202,4 @@ func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
 func fillCell(p *pb.Cell, c mvcc.Cell) {
 	p.Table, p.Row, p.Class, p.Column = uint32(c.Table), wire.Bytes(c.Row), uint32(c.Class),
 		wire.Bytes(c.Column)
-}
-
-// parallel runs n tasks, up to maxParallel at once, one of them on the caller's goroutine, and
-// returns the error of the first in order that failed.
-func parallel(n int, task func(i int) error) error {
-	if n == 1 {
-		return task(0)
-	}
-	// All tasks run to completion even if one fails: waiting is cheaper than cleaning up after
-	// a canceled operation, whose outcome is unknown.
-	errs := make([]error, n)
-	var next atomic.Int64
-	work := func() {
-		for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
-			errs[i-1] = task(i - 1)
-		}
-	}
-	var wg sync.WaitGroup
-	for range min(n, maxParallel) - 1 {
-		wg.Go(work)
-	}
-	work()
-	wg.Wait()
-	return cmp.Or(errs...)
 }

@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -36,39 +37,6 @@ type RecordScan struct {
 	AfterTS mvcc.Timestamp
 }
 
-// recordScan is the additional state of a scanner of records.
-type recordScan struct {
-	since    mvcc.Timestamp
-	dataOnly bool   // without acknowledgments
-	resumeTS uint64 // commit timestamp of the last yielded record of the cell resume; 0: the cell is complete
-}
-
-// ask makes scan a request for records.
-func (r *recordScan) ask(scan *pb.ScanRequest) {
-	if r == nil {
-		return
-	}
-	scan.Acks, scan.Records, scan.Since, scan.ResumeTs = !r.dataOnly, true, uint64(r.since), r.resumeTS
-	scan.MaxBytes = recordPageBytes
-}
-
-// advance records the end of the page. It reports whether the timestamp of the last record has
-// changed: a page that ends in the same cell as the one before has then made progress.
-func (r *recordScan) advance(page *pb.ScanResponse) bool {
-	if r == nil {
-		return false
-	}
-	further := r.resumeTS != page.LastTs
-	r.resumeTS = page.LastTs
-	return further
-}
-
-func (r *recordScan) leave() {
-	if r != nil {
-		r.resumeTS = 0
-	}
-}
-
 // Records yields the records of a range in the order of cells, descending if Reverse is set, the
 // newest of each cell first.
 // It ends after an error, which is ErrSnapshotTooOld if At or Since is below a tablet's history.
@@ -76,7 +44,8 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 	return func(yield func(mvcc.ReadCell, error) bool) {
 		pages := scanner{
 			c: c, at: scan.At, span: scan.Span, reverse: scan.Reverse, wanted: scan.Limit,
-			resume: scan.After, records: &recordScan{since: scan.Since, resumeTS: uint64(scan.AfterTS)},
+			resume: scan.After, records: true, acks: true, since: scan.Since,
+			resumeTS: uint64(scan.AfterTS),
 		}
 		for {
 			page, err := pages.page(ctx)
@@ -93,10 +62,7 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 						ErrInvalid))
 					return
 				}
-				if !yield(mvcc.ReadCell{
-					Cell: wire.Cell(p.Cell), Value: p.Value, Deleted: p.Deleted,
-					CommitTS: mvcc.Timestamp(p.CommitTs), StartTS: mvcc.Timestamp(p.StartTs),
-				}, nil) {
+				if !yield(record(p), nil) {
 					return
 				}
 			}
@@ -104,32 +70,40 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 	}
 }
 
+// record converts a record. It shares the value.
+func record(p *pb.ReadCell) mvcc.ReadCell {
+	return mvcc.ReadCell{
+		Cell: wire.Cell(p.Cell), Value: p.Value, Deleted: p.Deleted,
+		CommitTS: mvcc.Timestamp(p.CommitTs), StartTS: mvcc.Timestamp(p.StartTs),
+	}
+}
+
 // Restore writes a backup's records unchanged. They must be in the order of cells. It is
 // idempotent. It returns ErrConflict if a cell has a lock or another record.
 func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
-	var wait retryPolicy
+	var wait request.Retry
 	for len(records) > 0 {
-		d, err := c.router.locate(ctx, posOf(records[0].Cell))
+		d, err := c.router.Locate(ctx, request.PosOf(records[0].Cell))
 		if err != nil {
 			return err
 		}
 		// Records of other tablets, or that do not fit, follow in another message.
-		n, _ := firstRun(c.router, d, records, func(r mvcc.RestoredCell) (mvcc.Cell, int) {
+		n, _ := request.FirstRun(c.router, d, records, func(r mvcc.RestoredCell) (mvcc.Cell, int) {
 			return r.Cell, r.Cell.DecisionWeight(c.cfg.Limits) + len(r.Value)
 		})
-		resp, v, err := c.router.try(ctx, d, &pb.TabletRequest{
+		resp, v, err := c.router.Try(ctx, d, &pb.TabletRequest{
 			Op: &pb.TabletRequest_Restore{Restore: wire.RestorePB(records[:n])},
 		})
 		switch v {
-		case answered:
+		case request.Answered:
 			if err := restored(resp.GetMutation()); err != nil {
 				return err
 			}
-			records, wait = records[n:], retryPolicy{}
-		case refused:
+			records, wait = records[n:], request.Retry{}
+		case request.Refused:
 			return err
 		default: // the tablet may have been split: locate again
-			if err := wait.again(ctx, &c.cfg, v, err); err != nil {
+			if err := wait.Again(ctx, c.cfg.OperationTimeout, v, err); err != nil {
 				return err
 			}
 		}
@@ -143,7 +117,7 @@ func restored(res *pb.MutationResult) error {
 	case pb.Status_STATUS_OK:
 		return nil
 	case pb.Status_STATUS_NOTIFY_ONLY:
-		return notifyOnly(res)
+		return request.NotifyOnly(res)
 	}
 	cell := wire.Cell(res.GetConflictAt())
 	if ts := mvcc.Timestamp(res.GetCommitTs()); ts != 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn/background"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -32,11 +33,12 @@ const (
 // readers. Without sharing, each of them would ask the same primary, just when its tablet
 // is busiest.
 type resolver struct {
-	cfg    *Config
-	router *router
-	oracle *oracle
-	work   *background.Group
-	worker mvcc.Worker // this process
+	cfg       *Config
+	transport Transport
+	router    *request.Router
+	oracle    *request.Oracle
+	work      *background.Group
+	worker    mvcc.Worker // this process
 
 	met, checked, rolledForward, rolledBack, settled atomic.Uint64 // counters
 
@@ -67,10 +69,11 @@ type resolution struct {
 	err     error // set before done is closed
 }
 
-func newResolver(cfg *Config, router *router, oracle *oracle, work *background.Group,
-	worker mvcc.Worker) *resolver {
+func newResolver(cfg *Config, transport Transport, router *request.Router, oracle *request.Oracle,
+	work *background.Group) *resolver {
 	return &resolver{
-		cfg: cfg, router: router, oracle: oracle, work: work, worker: worker,
+		cfg: cfg, transport: transport, router: router, oracle: oracle, work: work,
+		worker:      transport.Worker(),
 		resolutions: make(map[resolutionKey]*resolution), decided: make(map[mvcc.Timestamp]mvcc.Timestamp),
 	}
 }
@@ -170,20 +173,20 @@ func (r *resolver) round(ctx context.Context, f *resolution, l mvcc.LockInfo,
 	round int) (live bool, err error) {
 	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
-		dead := l.Lock.Worker != r.worker && r.router.transport.WorkerDead(ctx, l.Lock.Worker)
+		dead := l.Lock.Worker != r.worker && r.transport.WorkerDead(ctx, l.Lock.Worker)
 		// Most encountered locks belong to commits that end within about a millisecond. For an
 		// expired lock, or one of a dead worker, check the status at once; wait only if the
 		// check finds the transaction alive: heartbeats extend only the primary.
-		b := backoff(round)
-		first := f.key.wait && !dead && r.oracle.estimate() <= l.Lock.Expiry
+		b := request.Backoff(round)
+		first := f.key.wait && !dead && r.oracle.Estimate() <= l.Lock.Expiry
 		if first {
-			if err := Sleep(ctx, b.next()); err != nil {
+			if err := Sleep(ctx, b.Next()); err != nil {
 				return true, err
 			}
 		}
 		commitTS, live, err = r.ask(ctx, l, dead, r.locksMet(f))
 		if err == nil && live && f.key.wait && !first {
-			err = Sleep(ctx, b.next())
+			err = Sleep(ctx, b.Next())
 		}
 		if err != nil || live {
 			return live, err
@@ -202,8 +205,8 @@ func (r *resolver) round(ctx context.Context, f *resolution, l mvcc.LockInfo,
 		r.mu.Lock()
 		delete(r.decided, l.Lock.StartTS)
 		r.mu.Unlock()
-		b := backoff(round)
-		return true, Sleep(ctx, b.next())
+		b := request.Backoff(round)
+		return true, Sleep(ctx, b.Next())
 	}
 	return false, err
 }
@@ -227,7 +230,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 	met []*pb.Cell) (commitTS mvcc.Timestamp, live bool, err error) {
 	// Whether a lock has expired is decided by the oracle's time, never by this machine's
 	// (design section 4, "A missing primary is not a rollback").
-	now, err := r.oracle.get(ctx)
+	now, err := r.oracle.Get(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -236,7 +239,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 		Primary: wire.CellPB(l.Lock.Primary), StartTs: uint64(l.Lock.StartTS), Now: uint64(now),
 		MetExpiry: uint64(l.Lock.Expiry), WorkerDead: dead, Met: met,
 	}
-	res, err := r.router.mutate(ctx, posOf(l.Lock.Primary),
+	res, err := r.router.Mutate(ctx, request.PosOf(l.Lock.Primary),
 		&pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
 	if err != nil {
 		return 0, false, err
@@ -278,7 +281,7 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 	} else {
 		r.rolledBack.Add(uint64(len(met)))
 	}
-	return r.router.eachTablet(ctx, cells, intents, resolveRequest(startTS, commitTS), applied)
+	return r.router.EachTablet(ctx, cells, intents, resolveRequest(startTS, commitTS), applied)
 }
 
 // errContradicted means that a cell was committed although its primary is rolled back, or that it
@@ -340,7 +343,7 @@ func (r *resolver) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved b
 // the client.
 func (r *resolver) ResolveAt(ctx context.Context, cell mvcc.Cell,
 	startTS mvcc.Timestamp) (live bool, err error) {
-	l, there, err := r.router.lockAt(ctx, cell)
+	l, there, err := r.router.LockAt(ctx, cell)
 	if err != nil || !there || l.Lock.StartTS != startTS {
 		return false, err
 	}
@@ -430,9 +433,9 @@ func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.T
 // is committed. After an error the outcome is unknown.
 func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
 	startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, err error) {
-	var wait retryPolicy
+	var wait request.Retry
 	for {
-		res, err := r.router.mutate(ctx, posOf(primary),
+		res, err := r.router.Mutate(ctx, request.PosOf(primary),
 			rollbackRequest(startTS, []mvcc.Cell{primary}, nil))
 		if err != nil {
 			return 0, err
@@ -444,7 +447,7 @@ func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
 			return 0, nil
 		case pb.Status_STATUS_LOCKED: // the one-phase commit is still in flight
 			err = Errorf("%w: the commit is still under way", ErrUnavailable)
-			if err = wait.again(ctx, r.cfg, askLater, err); err != nil {
+			if err = wait.Again(ctx, r.cfg.OperationTimeout, request.AskLater, err); err != nil {
 				return 0, err
 			}
 		default: // below the safepoint nothing can be inferred

@@ -12,14 +12,13 @@ import (
 // maxRowChanges is the size, in bytes, up to which the changes of one row are sorted at once.
 const maxRowChanges = 4 << 20
 
-// rowChanges passes on the changes of a range in (r.since, to], row by row, those of a row in the
+// rowChanges passes on the changes of a range, row by row, those of a row in the
 // order of their commits. A scan of records yields each cell's newest record first, so a row is
 // gathered and sorted; a row whose changes exceed maxRowChanges is read again in two steps, the
 // earlier half of the time first.
 type rowChanges struct {
 	f    *feed
 	r    *feedRange
-	to   mvcc.Timestamp
 	page []*pb.ReadCell // complete rows, not passed on yet
 	size int            // of page
 }
@@ -32,16 +31,12 @@ type row struct {
 	oldest, newest mvcc.Timestamp
 }
 
-func (g *rowChanges) run(ctx context.Context) error {
-	return g.scan(ctx, g.r.span, g.r.since, g.to)
-}
-
 // scan passes on the changes of the rows in (since, to], except the last page, which stays in
 // g.page.
 func (g *rowChanges) scan(ctx context.Context, span mvcc.Span, since, to mvcc.Timestamp) error {
 	pages := scanner{
 		c: g.f.c, at: to, span: span, columns: g.r.columns,
-		records: &recordScan{since: since, dataOnly: true},
+		records: true, since: since,
 	}
 	var now row
 	for {

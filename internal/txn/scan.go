@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -31,18 +32,23 @@ type scanner struct {
 	span    mvcc.Span // the rest of the range
 	columns []string
 	reverse bool
-	wanted  int         // rows still wanted; 0: all
-	resume  *mvcc.Cell  // in the current tablet: begin after this cell
-	records *recordScan // nil: a scan of values
+	wanted  int        // rows still wanted; 0: all
+	resume  *mvcc.Cell // in the current tablet: begin after this cell
 	// keysOnly leaves values out, and before, if not 0, the cells written at or after it. Nodes of
 	// earlier releases ignore both.
 	keysOnly bool
 	before   mvcc.Timestamp
 	oldest   mvcc.Timestamp // lowest commit timestamp that before has left out so far; 0: none
 	trace    []byte         // in every request
-	done     bool
-	rounds   int // waits for locks since the last progress
-	wait     retryPolicy
+	// records scans records in place of values: with acks those of acknowledgments too, and with
+	// since older ones above it.
+	records, acks bool
+	since         mvcc.Timestamp
+	resumeTS      uint64 // commit timestamp of the last record of the cell resume; 0: the cell is complete
+
+	done   bool
+	rounds int // waits for locks since the last progress
+	wait   request.Retry
 }
 
 // page returns the next cells in scan order. It returns none only at the end.
@@ -71,29 +77,29 @@ func (s *scanner) step(ctx context.Context) ([]*pb.ReadCell, error) {
 		return nil, nil
 	}
 	s.c.stats.ScanPages.Add(1)
-	resp, v, err := s.c.router.try(ctx, d, s.request(clip))
+	resp, v, err := s.c.router.Try(ctx, d, s.request(clip))
 	switch v {
-	case answered:
+	case request.Answered:
 		return s.take(ctx, d, resp.GetScan())
-	case refused, busy:
+	case request.Refused, request.Busy:
 		return nil, err
 	}
-	return nil, s.wait.again(ctx, &s.c.cfg, v, err)
+	return nil, s.wait.Again(ctx, s.c.cfg.OperationTimeout, v, err)
 }
 
 // tablet returns the tablet in which the scan continues.
 func (s *scanner) tablet(ctx context.Context) (*pb.TabletDescriptor, error) {
 	if s.resume != nil {
-		return s.c.router.locate(ctx, posOf(*s.resume))
+		return s.c.router.Locate(ctx, request.PosOf(*s.resume))
 	}
 	if !s.reverse {
-		return s.c.router.locate(ctx, wire.Position{Table: s.span.Table, Row: s.span.Start})
+		return s.c.router.Locate(ctx, wire.Position{Table: s.span.Table, Row: s.span.Start})
 	}
 	if s.span.HasEnd {
-		return s.c.router.locateBefore(ctx, wire.Position{Table: s.span.Table, Row: s.span.End})
+		return s.c.router.LocateBefore(ctx, wire.Position{Table: s.span.Table, Row: s.span.End})
 	}
 	last := strings.Repeat("\xff", s.c.cfg.Limits.Row) // no row is above it
-	return s.c.router.locate(ctx, wire.Position{Table: s.span.Table, Row: last})
+	return s.c.router.Locate(ctx, wire.Position{Table: s.span.Table, Row: last})
 }
 
 // request requests one row more than wanted: a page that is done with fewer has reached the
@@ -109,7 +115,10 @@ func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 	if s.resume != nil {
 		scan.Resume = wire.CellPB(*s.resume)
 	}
-	s.records.ask(scan)
+	if s.records {
+		scan.Records, scan.Acks, scan.Since, scan.ResumeTs = true, s.acks, uint64(s.since), s.resumeTS
+		scan.MaxBytes = recordPageBytes
+	}
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}, Trace: s.trace}
 }
 
@@ -138,15 +147,15 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 	// Done with as many rows as requested may mean the end of the rows or of the span: the
 	// next page shows which.
 	if page.Done && rowsOf(page.Cells) < int(s.maxRows()) {
-		s.wait = retryPolicy{}
+		s.wait = request.Retry{}
 		s.next(d)
 		return page.Cells, nil
 	}
 	if !s.after(page) {
 		err := Errorf("%w: the tablet answered a scan with a page without progress", ErrUnavailable)
-		return nil, s.wait.again(ctx, &s.c.cfg, askLater, err)
+		return nil, s.wait.Again(ctx, s.c.cfg.OperationTimeout, request.AskLater, err)
 	}
-	s.wait = retryPolicy{}
+	s.wait = request.Retry{}
 	return page.Cells, nil
 }
 
@@ -183,7 +192,12 @@ func (s *scanner) after(page *pb.ScanResponse) bool {
 		return false
 	}
 	cell := wire.Cell(last)
-	inside := s.records.advance(page)
+	// A page of records that ends in the same cell as the one before has made progress if the
+	// timestamp of its last record differs.
+	inside := s.records && s.resumeTS != page.LastTs
+	if s.records {
+		s.resumeTS = page.LastTs
+	}
 	if s.resume != nil && *s.resume == cell {
 		return inside
 	}
@@ -193,8 +207,7 @@ func (s *scanner) after(page *pb.ScanResponse) bool {
 
 // next advances the scan past the tablet d.
 func (s *scanner) next(d *pb.TabletDescriptor) {
-	s.resume = nil
-	s.records.leave()
+	s.resume, s.resumeTS = nil, 0
 	if s.reverse {
 		start := wire.StartOf(d)
 		if start.Table < s.span.Table || start.Row <= s.span.Start {

@@ -51,7 +51,7 @@ func (s *Snapshot) Timestamp() mvcc.Timestamp { return s.at }
 // Close ends the snapshot and its hold on history.
 func (s *Snapshot) Close() error {
 	if !s.ended.Swap(true) {
-		s.c.leases.remove(s.at)
+		s.c.leases.Remove(s.at)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.guesses.finish(&s.reader)
@@ -91,4 +91,21 @@ func (s *Snapshot) Scan(ctx context.Context, spec ScanSpec) iter.Seq2[mvcc.ReadC
 		}
 	}
 	return s.scan(ctx, spec, nil)
+}
+
+// Settled reports whether the snapshot includes all effects of the tables' observers for commits
+// up to its timestamp. Without tables it means all observers. False may also mean unknown.
+func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
+	if s.ended.Load() {
+		return false, Errorf("%w: snapshot used after Close", ErrClosed)
+	}
+	ids := make([]uint32, len(tables))
+	for i, name := range tables {
+		id, err := s.c.meta.TableID(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		ids[i] = uint32(id)
+	}
+	return s.c.observers.Settled(ctx, s.at, ids)
 }

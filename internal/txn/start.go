@@ -85,7 +85,7 @@ func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
 // timestamp requests a timestamp from the oracle, in a span of its own.
 func (r *reader) timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	asked := r.span.Child(spanOracle)
-	at, err := r.c.oracle.get(asked.In(ctx))
+	at, err := r.c.oracle.Get(asked.In(ctx))
 	endSpan(asked, err)
 	return at, err
 }

@@ -37,10 +37,10 @@ func (c *Client) Stats() Stats {
 		Conflicts:  s.Count(counters.Conflicted), Locked: s.Count(counters.LockedOut),
 		Unknown: s.Count(counters.Unknown), Settled: c.resolver.settled.Load(),
 		Retries: s.Retries.Load(), RolledBack: s.RolledBack.Load(), Heartbeats: c.beats.sent.Load(),
-		Leases: c.leases.asked.Load(), Secondaries: s.Secondaries.Load(),
+		Leases: c.leases.Asked.Load(), Secondaries: s.Secondaries.Load(),
 		InBackground: uint64(c.work.Running()),
-		Timestamps:   c.oracle.received.Load(), TimestampRequests: c.oracle.requests.Load(),
-		TimestampsRefused: c.oracle.refused.Load(),
+		Timestamps:   c.oracle.Received.Load(), TimestampRequests: c.oracle.Requests.Load(),
+		TimestampsRefused: c.oracle.Refused.Load(),
 		Reads:             s.Reads.Load(), ReadCells: s.ReadCells.Load(),
 		CacheHits: s.CacheHits.Load(),
 		ScanPages: s.ScanPages.Load(), PrefetchAsked: s.PrefetchAsked.Load(),
@@ -48,15 +48,15 @@ func (c *Client) Stats() Stats {
 		WrittenCells: s.WrittenCells.Load(), WrittenBytes: s.WrittenBytes.Load(),
 		LocksMet: c.resolver.met.Load(), StatusChecks: c.resolver.checked.Load(),
 		RolledForward: c.resolver.rolledForward.Load(), RolledBackIn: c.resolver.rolledBack.Load(),
-		MapMisses: c.router.mapMisses.Load(), WrongTablet: c.router.wrongTablet.Load(),
-		Messages: c.router.messages(), ByName: s.ByName(),
+		MapMisses: c.router.MapMisses.Load(), WrongTablet: c.router.WrongTablet.Load(),
+		Messages: c.router.Messages(), ByName: s.ByName(),
 	}
 }
 
 // Latencies returns the current histograms.
 func (c *Client) Latencies() counters.Latencies {
 	out := c.stats.Latencies()
-	out.Steps[counters.StepTimestamp] = c.oracle.waited.Read()
+	out.Steps[counters.StepTimestamp] = c.oracle.Waited.Read()
 	return out
 }
 

@@ -30,14 +30,9 @@ func (t *Txn) NotifyAfter(k Key, d time.Duration) {
 	}
 	t.guard.Lock()
 	defer t.guard.Unlock()
-	if t.tooLate() || t.size > t.limit {
-		return
+	if t.grow(k, 0) {
+		t.timers = append(t.timers, unsetTimer{k, max(d, 0)})
 	}
-	if t.size += len(k.Row) + len(k.Column) + cellCost; t.size > t.limit {
-		t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
-		return
-	}
-	t.timers = append(t.timers, unsetTimer{k, max(d, 0)})
 }
 
 // setTimers buffers the timers' cells, for Commit.

@@ -11,6 +11,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn/counters"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -135,7 +136,7 @@ func (p *twoPhase) chooseLast(ctx context.Context) error {
 	}
 	var runs []run
 	seen := 0
-	err := cut(ctx, p.c.router, t.writes, func(w bufferedWrite) (mvcc.Cell, int) {
+	err := request.Cut(ctx, p.c.router, t.writes, func(w bufferedWrite) (mvcc.Cell, int) {
 		return w.cell, w.cell.OnePhaseWeight(len(w.value), limits)
 	}, func(d *pb.TabletDescriptor, writes []bufferedWrite, weight int) {
 		runs = append(runs, run{d, seen, len(writes), weight})
@@ -158,7 +159,7 @@ func (p *twoPhase) chooseLast(ctx context.Context) error {
 	chosen := slices.Clone(t.writes[best.first : best.first+best.n])
 	copy(t.writes[best.n:], t.writes[:best.first])
 	copy(t.writes, chosen)
-	in, out := split(best.d, t.notifies, p.c.router.batchBytes()-best.weight)
+	in, out := split(best.d, t.notifies, p.c.router.BatchBytes()-best.weight)
 	p.last, p.intents = onePhase{t: t, writes: t.writes[:best.n], notifies: in}, out
 	return nil
 }
@@ -255,7 +256,7 @@ func (p *twoPhase) decidedAt(commitTS mvcc.Timestamp) decision {
 // the cells in its tablet. Its error is undecided if a copy of the message may still commit.
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells,
 	intents []mvcc.Cell) (decision, error) {
-	var wait retryPolicy
+	var wait request.Retry
 	sent, most := false, len(cells)+len(intents)
 	giveUp := func(err error) (decision, error) {
 		if sent {
@@ -264,47 +265,47 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		return decision{}, err
 	}
 	for {
-		d, err := p.c.router.locate(ctx, posOf(p.primary))
+		d, err := p.c.router.Locate(ctx, request.PosOf(p.primary))
 		if err != nil {
 			return giveUp(err)
 		}
 		// The same message commits the cells in the primary's tablet that fit, atomically. The
 		// primary is the first cell, so the run starts with it.
-		n, weight := firstRun(p.c.router, d, cells[:min(most, len(cells))], p.c.router.decision)
-		in, out := split(d, intents, p.c.router.batchBytes()-weight)
+		n, weight := request.FirstRun(p.c.router, d, cells[:min(most, len(cells))], p.c.router.DecisionWeight)
+		in, out := split(d, intents, p.c.router.BatchBytes()-weight)
 		if n+len(in) > most {
 			in, out = nil, intents
 		}
 		done := decision{commitTS: commitTS, cells: cells[n:], intents: out}
 		req := p.commitRequest(commitTS, cells[:n], in)
 		req.GetCommit().Decides = true
-		resp, v, err := p.c.router.try(ctx, d, req)
+		resp, v, err := p.c.router.Try(ctx, d, req)
 		switch v {
-		case answered:
+		case request.Answered:
 			sent = true
 			tooLow, err := p.judgePrimary(resp.GetMutation(), &done)
 			if !tooLow {
 				return done, err
 			}
-			if commitTS, err = p.c.oracle.get(ctx); err == nil {
+			if commitTS, err = p.c.oracle.Get(ctx); err == nil {
 				err = p.t.validate(ctx, commitTS)
 			}
 			if err != nil {
 				return giveUp(err)
 			}
 			continue
-		case refused:
+		case request.Refused:
 			if errors.Is(err, ErrTooLarge) && n+len(in) > 1 { // as in cellPart.halves
 				most = max(1, (n+len(in))/2)
 				continue
 			}
 			return giveUp(err) // final: only an earlier copy may have been applied
-		case unknown:
+		case request.Unknown:
 			return decision{}, lost(err)
 		}
 		// Neither this attempt nor an earlier one was applied, so it is safe to send again.
 		sent = sent || !errors.Is(err, ErrNotSent)
-		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
+		if err := wait.Again(ctx, p.c.cfg.OperationTimeout, v, err); err != nil {
 			return giveUp(err)
 		}
 	}
@@ -336,7 +337,7 @@ func (p *twoPhase) judgePrimary(res *pb.MutationResult, done *decision) (tooLow 
 func (p *twoPhase) finish(ctx context.Context, done decision) {
 	var err error
 	if done.commitTS == 0 {
-		err = p.c.router.eachTablet(ctx, slices.Concat(done.cells, done.locked), done.intents,
+		err = p.c.router.EachTablet(ctx, slices.Concat(done.cells, done.locked), done.intents,
 			func(cells, intents []mvcc.Cell) *pb.TabletRequest {
 				return rollbackRequest(p.startTS, cells, intents)
 			}, applied)
@@ -345,7 +346,7 @@ func (p *twoPhase) finish(ctx context.Context, done decision) {
 		// A lock may have been resolved, and its cell locked by another transaction since:
 		// then nothing is left to do.
 		if len(done.locked) > 0 {
-			err = cmp.Or(err, p.c.router.eachTablet(ctx, done.locked, nil,
+			err = cmp.Or(err, p.c.router.EachTablet(ctx, done.locked, nil,
 				resolveRequest(p.startTS, done.commitTS), applied))
 		}
 	}
@@ -364,7 +365,7 @@ func (p *twoPhase) finish(ctx context.Context, done decision) {
 // commitRest commits secondaries and intents of a transaction whose primary is committed.
 func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cells,
 	intents []mvcc.Cell) error {
-	return p.c.router.eachTablet(ctx, cells, intents,
+	return p.c.router.EachTablet(ctx, cells, intents,
 		func(cells, intents []mvcc.Cell) *pb.TabletRequest {
 			req := p.commitRequest(commitTS, cells, intents)
 			req.GetCommit().Decided = p.async != nil && slices.Contains(cells, p.primary)
@@ -426,12 +427,12 @@ func (p *twoPhase) follow(commitTS mvcc.Timestamp) {
 	p.finishLater(p.decidedAt(commitTS))
 }
 
-// split separates intents into those that d holds, up to room bytes and maxBatchCells/4, and the
+// split separates intents into those that d holds, up to room bytes and MaxBatchCells/4, and the
 // rest.
 func split(d *pb.TabletDescriptor, intents []mvcc.Cell, room int) (in, out []mvcc.Cell) {
 	for _, c := range intents {
 		w := c.IntentDecisionWeight()
-		if w <= room && len(in) < maxBatchCells/4 && wire.Holds(d, posOf(c)) {
+		if w <= room && len(in) < request.MaxBatchCells/4 && wire.Holds(d, request.PosOf(c)) {
 			in, room = append(in, c), room-w
 		} else {
 			out = append(out, c)

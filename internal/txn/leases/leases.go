@@ -1,9 +1,11 @@
-package txn
+// Package leases holds history for the open snapshots of a process.
+package leases
 
 import (
 	"context"
 	cryptorand "crypto/rand"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,10 +13,10 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 )
 
 const (
-
 	// firstLeaseAge is the age of a snapshot at which the first lease is requested. Meta's
 	// answer contains the retention of history; from then on a quarter of that is used.
 	firstLeaseAge = 250 * time.Millisecond
@@ -24,18 +26,19 @@ const (
 	leaseEnd   = time.Second
 )
 
-// leases holds history for the process's open snapshots (design section 4, "Bounded history"):
+// Leases holds history for the process's open snapshots (design section 4, "Bounded history"):
 // one lease, at the oldest snapshot, acquired and renewed only while that snapshot is older
 // than a quarter of the retention. A short-lived snapshot only locks an uncontended mutex twice.
 // Transactions are not tracked: reads of one that outlives the history fail.
 //
 // The lease is advisory. It expires after its client has died, and the cluster limits how long
 // a client can hold history.
-type leases struct {
-	transport Transport
-	cfg       *Config
-	oracle    *oracle
-	asked     atomic.Uint64 // requests sent
+type Leases struct {
+	transport request.Transport
+	ttl       time.Duration // of a lease after its client has died
+	logger    *slog.Logger
+	oracle    *request.Oracle
+	Asked     atomic.Uint64 // requests sent
 
 	holder string // shown to operators
 	token  []byte // required to end the lease
@@ -50,9 +53,11 @@ type leases struct {
 	renewAt time.Time
 }
 
-func newLeases(transport Transport, cfg *Config, oracle *oracle, worker mvcc.Worker) *leases {
-	l := &leases{
-		transport: transport, cfg: cfg, oracle: oracle, wake: make(chan struct{}, 1),
+// New returns the leases of the worker's process, each with the lifetime ttl. Run keeps them.
+func New(transport request.Transport, oracle *request.Oracle, worker mvcc.Worker, ttl time.Duration,
+	logger *slog.Logger) *Leases {
+	l := &Leases{
+		transport: transport, oracle: oracle, ttl: ttl, logger: logger, wake: make(chan struct{}, 1),
 		open: make(map[mvcc.Timestamp]int), after: firstLeaseAge,
 		holder: fmt.Sprintf("client %016x", rand.Uint64()), token: []byte(cryptorand.Text()),
 	}
@@ -63,9 +68,9 @@ func newLeases(transport Transport, cfg *Config, oracle *oracle, worker mvcc.Wor
 	return l
 }
 
-// add registers an open snapshot. old wakes the loop at once, since the snapshot may need a
+// Add registers an open snapshot. old wakes the loop at once, since the snapshot may need a
 // lease already.
-func (l *leases) add(ts mvcc.Timestamp, old bool) {
+func (l *Leases) Add(ts mvcc.Timestamp, old bool) {
 	l.mu.Lock()
 	l.open[ts]++
 	l.mu.Unlock()
@@ -77,8 +82,8 @@ func (l *leases) add(ts mvcc.Timestamp, old bool) {
 	}
 }
 
-// remove unregisters a closed snapshot.
-func (l *leases) remove(ts mvcc.Timestamp) {
+// Remove unregisters a closed snapshot.
+func (l *Leases) Remove(ts mvcc.Timestamp) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[ts]--; l.open[ts] <= 0 {
@@ -88,7 +93,7 @@ func (l *leases) remove(ts mvcc.Timestamp) {
 
 // oldest returns the oldest open snapshot at or above bound, or 0. It unregisters those below:
 // their reads already fail, and the program may have failed to close them.
-func (l *leases) oldest(bound mvcc.Timestamp) (oldest mvcc.Timestamp) {
+func (l *Leases) oldest(bound mvcc.Timestamp) (oldest mvcc.Timestamp) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for ts := range l.open {
@@ -101,8 +106,8 @@ func (l *leases) oldest(bound mvcc.Timestamp) (oldest mvcc.Timestamp) {
 	return oldest
 }
 
-// run keeps the lease until ctx, the client's, ends.
-func (l *leases) run(ctx context.Context) {
+// Run keeps the lease until ctx, the client's, ends.
+func (l *Leases) Run(ctx context.Context) {
 	defer l.release(context.WithoutCancel(ctx))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -122,7 +127,7 @@ func (l *leases) run(ctx context.Context) {
 
 // look acquires, renews or releases the lease and returns the delay until the next call; 0 means
 // the next opened snapshot triggers it.
-func (l *leases) look(ctx context.Context) time.Duration {
+func (l *Leases) look(ctx context.Context) time.Duration {
 	oldest := l.oldest(0)
 	if oldest == 0 {
 		l.release(ctx)
@@ -132,7 +137,7 @@ func (l *leases) look(ctx context.Context) time.Duration {
 		}
 		l.asleep.Store(false)
 	}
-	age := time.Duration(l.oracle.estimate().Millis()-oldest.Millis()) * time.Millisecond
+	age := time.Duration(l.oracle.Estimate().Millis()-oldest.Millis()) * time.Millisecond
 	if age < l.after {
 		l.release(ctx)
 		return l.after - age
@@ -145,16 +150,16 @@ func (l *leases) look(ctx context.Context) time.Duration {
 }
 
 // hold acquires or renews the lease and returns the delay until the next look.
-func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration {
-	asked, cancel := context.WithTimeout(ctx, l.cfg.LeaseTTL/3)
+func (l *Leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration {
+	asked, cancel := context.WithTimeout(ctx, l.ttl/3)
 	defer cancel()
-	l.asked.Add(1)
+	l.Asked.Add(1)
 	r, err := l.transport.HoldHistory(asked, &pb.HoldHistoryRequest{
 		Holder: l.holder, Token: l.token, Oldest: uint64(oldest),
-		TtlMs: uint32(l.cfg.LeaseTTL.Milliseconds()),
+		TtlMs: uint32(l.ttl.Milliseconds()),
 	})
 	if err != nil {
-		l.cfg.Logger.Debug("percolator: history could not be held for an open snapshot", "error",
+		l.logger.Debug("percolator: history could not be held for an open snapshot", "error",
 			err)
 		return leaseRetry
 	}
@@ -168,7 +173,7 @@ func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration 
 }
 
 // release ends the lease if one is held.
-func (l *leases) release(ctx context.Context) {
+func (l *Leases) release(ctx context.Context) {
 	if l.held == 0 {
 		return
 	}

@@ -1,9 +1,11 @@
-package txn
+package pending
 
 import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/txn/request"
 )
 
 // After a query of the backlog, loaders pause for backlogCost times its duration, at least
@@ -37,7 +39,7 @@ type backlog struct {
 // between two queries, so the queues exceed most only by the notifications of running loads.
 // A failed query counts as an empty backlog. It returns ctx's error if ctx ends first, and
 // ErrClosed if closed is closed.
-func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
+func (o *Observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	b := &o.backlog
 	if b.admit(most, len(b.turn) > 0) {
 		return nil
@@ -46,7 +48,7 @@ func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan
 	case b.turn <- struct{}{}:
 		defer func() { <-b.turn }()
 	case <-closed:
-		return ErrClosed
+		return request.ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -57,7 +59,7 @@ func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan
 		select {
 		case <-time.After(pause):
 		case <-closed:
-			return ErrClosed
+			return request.ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -82,7 +84,7 @@ func (b *backlog) admit(most uint64, asking bool) bool {
 
 // askBacklog queries the backlog for all loaders. The caller holds turn. Its only error is
 // ctx's.
-func (o *observers) askBacklog(ctx context.Context) error {
+func (o *Observers) askBacklog(ctx context.Context) error {
 	b, began := &o.backlog, time.Now()
 	b.mu.Lock()
 	before := b.since
@@ -110,10 +112,10 @@ func (o *observers) askBacklog(ctx context.Context) error {
 }
 
 // runnable counts the notifications pending for runnable observers.
-func (o *observers) runnable(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.OperationTimeout)
+func (o *Observers) runnable(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	states, err := o.meta.transport.Observers(ctx)
+	states, err := o.transport.Observers(ctx)
 	if err != nil {
 		return 0, err
 	}

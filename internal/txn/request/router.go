@@ -1,4 +1,4 @@
-package txn
+package request
 
 import (
 	"context"
@@ -18,19 +18,20 @@ import (
 
 // Correctness depends on whether an operation without an answer was applied. One that was not
 // applied may be abandoned or sent again. One that may have been applied must be sent again if
-// it is idempotent, or settled if it decides a transaction. try translates every answer and
+// it is idempotent, or settled if it decides a transaction. Try translates every answer and
 // error into one of six verdicts.
 
-// verdict is the outcome of one attempt at an operation.
-type verdict uint8
+// Verdict is the outcome of one attempt at an operation.
+type Verdict uint8
 
+// Verdicts of Router.Try.
 const (
-	answered    verdict = iota // a result
-	wrongTablet                // not applied; the map has been corrected: locate again
-	askLater                   // not applied; try again after a pause
-	busy                       // not applied; overloaded or without disk space: may be repeated
-	refused                    // not applied; permanent
-	unknown                    // may have been applied, or may be later
+	Answered    Verdict = iota // a result
+	WrongTablet                // not applied; the map has been corrected: locate again
+	AskLater                   // not applied; try again after a pause
+	Busy                       // not applied; overloaded or without disk space: may be repeated
+	Refused                    // not applied; permanent
+	Unknown                    // may have been applied, or may be later
 )
 
 // Maximum numbers of descriptors in the cached tablet map, of descriptors in one answer of meta,
@@ -41,21 +42,30 @@ const (
 	walkPage   = 512
 )
 
-// router sends operations to the tablets that hold their positions. It caches the tablet map,
+// Router sends operations to the tablets that hold their positions. It caches the tablet map,
 // corrects it by the tablets' answers, and repeats operations that were not applied or are
 // idempotent.
-type router struct {
+type Router struct {
 	transport Transport
-	cfg       *Config
+	limits    mvcc.Limits
+	timeout   time.Duration // of the retries of one operation
 	tablets   *tabletmap.Map
-	names     *tableNames // emptied when a tablet does not know a table
+	meta      *Meta // forgets its tables when a tablet does not know one
 
-	mapMisses, wrongTablet atomic.Uint64 // for Stats
+	MapMisses, WrongTablet atomic.Uint64 // for Stats
 	sent                   sync.Map      // of *atomic.Uint64, by *wire.Operation: messages
 }
 
+// NewRouter returns a router with an empty map that retries each operation for the timeout.
+func NewRouter(transport Transport, limits mvcc.Limits, timeout time.Duration, meta *Meta) *Router {
+	return &Router{
+		transport: transport, limits: limits, timeout: timeout, tablets: tabletmap.New(maxTablets),
+		meta: meta,
+	}
+}
+
 // countSent counts a message.
-func (r *router) countSent(req *pb.TabletRequest) {
+func (r *Router) countSent(req *pb.TabletRequest) {
 	op := wire.OperationOf(req)
 	n, ok := r.sent.Load(op)
 	if !ok {
@@ -64,8 +74,8 @@ func (r *router) countSent(req *pb.TabletRequest) {
 	n.(*atomic.Uint64).Add(1)
 }
 
-// messages returns the numbers of messages by operation.
-func (r *router) messages() map[string]uint64 {
+// Messages returns the numbers of messages by operation.
+func (r *Router) Messages() map[string]uint64 {
 	out := map[string]uint64{}
 	r.sent.Range(func(op, n any) bool {
 		out[op.(*wire.Operation).Name] += n.(*atomic.Uint64).Load()
@@ -74,15 +84,18 @@ func (r *router) messages() map[string]uint64 {
 	return out
 }
 
-// locate returns the tablet that holds p, from the cache or from meta. It retries until ctx
+// StartsFrom returns p and the starts of the cached tablets after it.
+func (r *Router) StartsFrom(p wire.Position) []wire.Position { return r.tablets.StartsFrom(p) }
+
+// Locate returns the tablet that holds p, from the cache or from meta. It retries until ctx
 // ends or OperationTimeout.
-func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
+func (r *Router) Locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := r.tablets.Find(p); d != nil {
 		return d, nil
 	}
-	var wait retryPolicy
+	var wait Retry
 	for {
-		r.mapMisses.Add(1)
+		r.MapMisses.Add(1)
 		// A page of the map costs as much as one descriptor, and the following tablets will
 		// probably be needed soon.
 		found, err := r.transport.Locate(ctx, p.Table, p.Row, locatePage)
@@ -97,23 +110,23 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 				return found[0], nil
 			}
 			err = Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
-		} else if err = adminError(err); permanent(err) {
+		} else if err = adminError(err); Permanent(err) {
 			return nil, err
 		}
-		if err := wait.again(ctx, r.cfg, askLater, err); err != nil {
+		if err := wait.Again(ctx, r.timeout, AskLater, err); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// locateBefore returns the tablet that holds the rows of p's table just below p, for scans in
+// LocateBefore returns the tablet that holds the rows of p's table just below p, for scans in
 // descending order. Meta only looks up the tablet of a row, so locateBefore passes the
 // greatest possible row below p.
-func (r *router) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
+func (r *Router) LocateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := r.tablets.FindBefore(p); d != nil {
 		return d, nil
 	}
-	return r.locate(ctx, wire.Position{Table: p.Table, Row: rowBelow(p.Row, r.cfg.Limits.Row)})
+	return r.Locate(ctx, wire.Position{Table: p.Table, Row: rowBelow(p.Row, r.limits.Row)})
 }
 
 // rowBelow returns the greatest row of at most limit bytes below row.
@@ -130,9 +143,9 @@ func rowBelow(row string, limit int) string {
 	return below + strings.Repeat("\xff", max(0, limit-len(below)))
 }
 
-// try sends the operation once. err is nil only if the verdict is answered.
-func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
-	req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
+// Try sends the operation once. err is nil only if the verdict is answered.
+func (r *Router) Try(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, Verdict, error) {
 	// The epoch identifies the range that the sender assumes. A tablet with another epoch
 	// refuses the operation.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
@@ -145,70 +158,70 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	if err != nil {
 		var full *OverloadedError
 		if errors.Is(err, ErrNotSent) && errors.As(err, &full) {
-			return nil, busy, err
+			return nil, Busy, err
 		}
 		if errors.Is(err, ErrNotSent) {
-			return nil, askLater, Errorf("%w: %w", ErrUnavailable, err)
+			return nil, AskLater, Errorf("%w: %w", ErrUnavailable, err)
 		}
-		return nil, unknown, Errorf("%w: no reply to an operation: %w", ErrUnavailable, err)
+		return nil, Unknown, Errorf("%w: no reply to an operation: %w", ErrUnavailable, err)
 	}
 	if resp.Error == nil {
 		// A tablet answers Status even if the sender assumes a wrong range.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
-			r.wrongTablet.Add(1)
+			r.WrongTablet.Add(1)
 			r.tablets.Heal(d, []*pb.TabletDescriptor{now})
-			return nil, wrongTablet, Errorf("%w: the tablet's epoch has changed", ErrUnavailable)
+			return nil, WrongTablet, Errorf("%w: the tablet's epoch has changed", ErrUnavailable)
 		}
-		return resp, answered, nil
+		return resp, Answered, nil
 	}
 	v, err := judge(resp.Error)
 	switch {
-	case v == wrongTablet:
-		r.wrongTablet.Add(1)
+	case v == WrongTablet:
+		r.WrongTablet.Add(1)
 		r.tablets.Heal(d, resp.Error.Descriptors)
 	case resp.Error.Code == pb.Error_CODE_NO_TABLE:
-		r.names.forget()
+		r.meta.forget()
 	}
 	return nil, v, err
 }
 
-// fresh returns a new message with the same operation, since a sent message must not be
+// Fresh returns a new message with the same operation, since a sent message must not be
 // changed.
-func fresh(req *pb.TabletRequest) *pb.TabletRequest {
+func Fresh(req *pb.TabletRequest) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: req.Op, Trace: req.Trace}
 }
 
 // judge translates a tablet's error into a verdict.
-func judge(e *pb.Error) (verdict, error) {
+func judge(e *pb.Error) (Verdict, error) {
 	wrap := func(kind error) error { return Errorf("%w: %s", kind, e.Message) }
 	switch e.Code {
 	case pb.Error_CODE_WRONG_TABLET:
-		return wrongTablet, wrap(ErrUnavailable)
+		return WrongTablet, wrap(ErrUnavailable)
 	case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE:
 		if e.Reason == pb.Error_REASON_RESTORING {
-			return askLater, coded.Mark(wrap(ErrUnavailable), ErrRestoring)
+			return AskLater, coded.Mark(wrap(ErrUnavailable), ErrRestoring)
 		}
-		return askLater, wrap(ErrUnavailable)
+		return AskLater, wrap(ErrUnavailable)
 	case pb.Error_CODE_OVERLOADED:
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond
-		return busy, &OverloadedError{RetryAfter: after, Message: e.Message}
+		return Busy, &OverloadedError{RetryAfter: after, Message: e.Message}
 	case pb.Error_CODE_DISK_FULL:
 		if e.RetryAfterMs > 0 { // A node with free disk space may lead the tablet soon.
-			return askLater, wrap(ErrDiskFull)
+			return AskLater, wrap(ErrDiskFull)
 		}
 		// The shortage may last, so prewrites and one-phase commits fail; second phases and
 		// rollbacks are repeated.
-		return busy, wrap(ErrDiskFull)
+		return Busy, wrap(ErrDiskFull)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
-		return refused, wrap(ErrInvalid)
+		return Refused, wrap(ErrInvalid)
 	case pb.Error_CODE_TOO_LARGE:
-		return refused, wrap(ErrTooLarge)
+		return Refused, wrap(ErrTooLarge)
 	case pb.Error_CODE_NO_TABLE:
-		return refused, wrap(errTableGone)
+		return Refused, wrap(ErrTableGone)
 	case pb.Error_CODE_PERMISSION:
-		return refused, wrap(ErrPermission)
+		return Refused, wrap(ErrPermission)
 	default: // UNKNOWN, INTERNAL and codes of later versions
-		return unknown, wrap(ErrUnavailable)
+		return Unknown, wrap(ErrUnavailable)
 	}
 }
 
@@ -233,42 +246,42 @@ func MarkRefusal(err error) error {
 	return coded.Mark(err, code)
 }
 
-// permanent reports whether a retry can't succeed.
-func permanent(err error) bool {
+// Permanent reports whether a retry can't succeed.
+func Permanent(err error) bool {
 	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrTooLarge) ||
 		errors.Is(err, ErrNoTable) || errors.Is(err, ErrPermission)
 }
 
-// call sends an idempotent operation to the tablet that holds p, and retries until an answer,
+// Call sends an idempotent operation to the tablet that holds p, and retries until an answer,
 // a permanent refusal, the end of ctx or OperationTimeout. A patient call also retries while
 // the tablet is busy. It returns the answer and the tablet that sent it.
-func (r *router) call(
+func (r *Router) Call(
 	ctx context.Context, p wire.Position, req *pb.TabletRequest, patient bool,
 ) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
-	var wait retryPolicy
+	var wait Retry
 	for {
-		d, err := r.locate(ctx, p)
+		d, err := r.Locate(ctx, p)
 		if err != nil {
 			return nil, nil, err
 		}
-		resp, v, err := r.try(ctx, d, req)
-		if v == answered {
+		resp, v, err := r.Try(ctx, d, req)
+		if v == Answered {
 			return resp, d, nil
 		}
-		if v == refused || (v == busy && !patient) {
+		if v == Refused || (v == Busy && !patient) {
 			return nil, nil, err
 		}
-		if err := wait.again(ctx, r.cfg, v, err); err != nil {
+		if err := wait.Again(ctx, r.timeout, v, err); err != nil {
 			return nil, nil, err
 		}
-		req = fresh(req)
+		req = Fresh(req)
 	}
 }
 
-// mutate is like a patient call but returns the result of a mutation.
-func (r *router) mutate(ctx context.Context, p wire.Position,
+// Mutate is like a patient call but returns the result of a mutation.
+func (r *Router) Mutate(ctx context.Context, p wire.Position,
 	req *pb.TabletRequest) (*pb.MutationResult, error) {
-	resp, _, err := r.call(ctx, p, req, true)
+	resp, _, err := r.Call(ctx, p, req, true)
 	if err != nil {
 		return nil, err
 	}
@@ -278,25 +291,10 @@ func (r *router) mutate(ctx context.Context, p wire.Position,
 	return resp.GetMutation(), nil
 }
 
-// Send sends one idempotent operation to the tablet that holds the position, for scanners and
-// tools. It returns the response and the tablet. An Error in the response becomes an error of
-// this package.
-func (r *router) Send(ctx context.Context, p wire.Position,
-	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
-	return r.call(ctx, p, fresh(req), false)
-}
-
-// WalkColumn yields the entries of the notify or intent group of one column in row order, page
-// by page. It is not a snapshot: entries may be added and removed during the walk. An error
-// ends it.
-func (r *router) WalkColumn(ctx context.Context, group mvcc.Group,
-	column mvcc.ObservedColumn) iter.Seq2[*pb.WalkEntry, error] {
-	return r.WalkFrom(ctx, group, column, "")
-}
-
-// WalkFrom is WalkColumn starting at a row. For the lock group it ignores the column and yields the
-// entries of all columns.
-func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.ObservedColumn,
+// WalkFrom yields the entries of the notify or intent group of one column from a row on, in row
+// order, page by page. It is not a snapshot: entries may be added and removed during the walk. An
+// error ends it. For the lock group it ignores the column and yields the entries of all columns.
+func (r *Router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.ObservedColumn,
 	row string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
 		at, table := wire.Position{Table: column.Table, Row: row}, column.Table
@@ -308,7 +306,7 @@ func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.Obs
 				AfterTs: last.GetTs(),
 			}
 			req := &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: walk}}
-			resp, d, err := r.call(ctx, at, req, true)
+			resp, d, err := r.Call(ctx, at, req, true)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -335,8 +333,8 @@ func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.Obs
 // rowPage is the number of locks that lockAt requests at once.
 const rowPage = 16
 
-// lockAt returns the lock on the cell, if there is one.
-func (r *router) lockAt(ctx context.Context, cell mvcc.Cell) (l mvcc.LockInfo, there bool,
+// LockAt returns the lock on the cell, if there is one.
+func (r *Router) LockAt(ctx context.Context, cell mvcc.Cell) (l mvcc.LockInfo, there bool,
 	err error) {
 	var after *pb.Cell
 	for {
@@ -344,7 +342,7 @@ func (r *router) lockAt(ctx context.Context, cell mvcc.Cell) (l mvcc.LockInfo, t
 			Group: uint32(mvcc.GroupLock), Table: uint32(cell.Table),
 			FromRow: wire.Bytes(cell.Row), Limit: rowPage, After: after,
 		}}}
-		resp, _, err := r.call(ctx, posOf(cell), req, true)
+		resp, _, err := r.Call(ctx, PosOf(cell), req, true)
 		if err != nil {
 			return l, false, err
 		}
@@ -364,5 +362,5 @@ func (r *router) lockAt(ctx context.Context, cell mvcc.Cell) (l mvcc.LockInfo, t
 	}
 }
 
-// posOf returns the cell's position in the tablet map.
-func posOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }
+// PosOf returns the cell's position in the tablet map.
+func PosOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }

@@ -1,4 +1,4 @@
-package txn
+package request
 
 import (
 	"context"
@@ -20,17 +20,19 @@ const (
 	maxTimestampQueue = 1 << 16
 )
 
-// oracle requests timestamps from the cluster's oracle for all transactions of the process
+// Oracle requests timestamps from the cluster's oracle for all transactions of the process
 // (§2.3): one request is pending at a time, and callers that arrive during it share the next
-// one. One goroutine (run) sends; callers wait in get, unless an oracle in this process answers
-// at once (atOnce).
+// one. One goroutine (Run) sends; callers wait in Get, unless an oracle in this process answers
+// at once (Now).
 //
 // The sender is a separate goroutine, not the first caller: otherwise the end of that caller's
 // context would fail all others.
-type oracle struct {
+type Oracle struct {
 	transport Transport
-	cfg       *Config
-	now       AtOnce        // nil: not supported by the transport
+	timeout   time.Duration // of a caller's wait during failures
+	lockTTL   time.Duration
+	traced    bool
+	local     AtOnce        // nil: not supported by the transport
 	wake      chan struct{} // capacity 1: the queue is not empty
 	waits     sync.Pool     // of *timestampWait
 
@@ -43,14 +45,19 @@ type oracle struct {
 	highest atomic.Uint64 // the greatest timestamp seen
 	basis   atomic.Uint64 // the timestamp that estimate starts from; written under mu
 
-	received, requests, refused atomic.Uint64     // counters
-	waited                      metrics.Durations // excludes timestamps available at once
+	Received, Requests, Refused atomic.Uint64     // counters
+	Waited                      metrics.Durations // excludes timestamps available at once
 }
 
-func newOracle(transport Transport, cfg *Config) *oracle {
-	o := &oracle{transport: transport, cfg: cfg, wake: make(chan struct{}, 1)}
+// NewOracle returns an oracle whose requests fail after being retried for the timeout. traced means
+// that requests carry the spans of their callers.
+func NewOracle(transport Transport, timeout, lockTTL time.Duration, traced bool) *Oracle {
+	o := &Oracle{
+		transport: transport, timeout: timeout, lockTTL: lockTTL, traced: traced,
+		wake: make(chan struct{}, 1),
+	}
 	o.waits.New = func() any { return &timestampWait{answer: make(chan timestampAnswer, 1)} }
-	o.now, _ = transport.(AtOnce)
+	o.local, _ = transport.(AtOnce)
 	return o
 }
 
@@ -66,18 +73,18 @@ type timestampAnswer struct {
 	err error
 }
 
-// get returns a timestamp above all that this process had seen before the call.
-func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
+// Get returns a timestamp above all that this process had seen before the call.
+func (o *Oracle) Get(ctx context.Context) (mvcc.Timestamp, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if ts, ok := o.atOnce(); ok {
+	if ts, ok := o.Now(); ok {
 		return ts, nil
 	}
-	// Every transaction calls get, so waits are reused.
+	// Every transaction calls Get, so waits are reused.
 	w := o.waits.Get().(*timestampWait)
 	w.trace = nil
-	if o.cfg.Tracer != nil {
+	if o.traced {
 		w.trace = tracing.Sent(ctx)
 	}
 	o.mu.Lock()
@@ -93,7 +100,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	o.queue = append(o.queue, w)
 	first := len(o.queue) == 1
 	o.mu.Unlock()
-	defer o.waited.Since(time.Now())
+	defer o.Waited.Since(time.Now())
 	// Only the first caller must wake the sender.
 	if first {
 		select {
@@ -110,23 +117,23 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// atOnce requests a timestamp from an oracle in this process. The request follows the call, as
-// get promises.
-func (o *oracle) atOnce() (mvcc.Timestamp, bool) {
-	if o.now == nil || o.closed.Load() {
+// Now requests a timestamp from an oracle in this process. The request follows the call, as
+// Get promises.
+func (o *Oracle) Now() (mvcc.Timestamp, bool) {
+	if o.local == nil || o.closed.Load() {
 		return 0, false
 	}
-	floor := o.seen()
-	ts, ok := o.now.TimestampsNow(1)
-	if !ok || o.accept(ts, ts, floor) != nil { // run retries and reports the error
+	floor := o.Seen()
+	ts, ok := o.local.TimestampsNow(1)
+	if !ok || o.Accept(ts, ts, floor) != nil { // Run retries and reports the error
 		return 0, false
 	}
-	o.requests.Add(1)
+	o.Requests.Add(1)
 	return ts, true
 }
 
-// run sends requests until ctx, the client's, ends.
-func (o *oracle) run(ctx context.Context) {
+// Run sends requests until ctx, the client's, ends.
+func (o *Oracle) Run(ctx context.Context) {
 	for {
 		select {
 		case <-o.wake:
@@ -139,8 +146,8 @@ func (o *oracle) run(ctx context.Context) {
 }
 
 // serve sends requests, one at a time, until no caller waits.
-func (o *oracle) serve(ctx context.Context) {
-	var p retryPolicy // of consecutive failures
+func (o *Oracle) serve(ctx context.Context) {
+	var p Retry // of consecutive failures
 	for ctx.Err() == nil {
 		batch := o.take()
 		if len(batch) == 0 {
@@ -155,17 +162,17 @@ func (o *oracle) serve(ctx context.Context) {
 				w.answer <- timestampAnswer{ts: first + mvcc.Timestamp(i)}
 			}
 			o.putBack(batch, n)
-			p = retryPolicy{}
+			p = Retry{}
 			continue
 		}
 		// Retry here, not in the callers: new callers join the next attempt, and the transport
 		// drops a late answer with its context.
-		if err = p.again(ctx, o.cfg, askLater, err); err != nil {
+		if err = p.Again(ctx, o.timeout, AskLater, err); err != nil {
 			for _, w := range batch {
 				w.answer <- timestampAnswer{err: err}
 			}
 			o.putBack(batch, len(batch))
-			p = retryPolicy{}
+			p = Retry{}
 			continue
 		}
 		o.putBack(batch, 0)
@@ -183,7 +190,7 @@ func traced(ctx context.Context, batch []*timestampWait) context.Context {
 }
 
 // take removes the oldest waits from the queue for one request.
-func (o *oracle) take() []*timestampWait {
+func (o *Oracle) take() []*timestampWait {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) == 0 {
@@ -200,7 +207,7 @@ func (o *oracle) take() []*timestampWait {
 }
 
 // putBack returns batch[n:], which was not answered, to the front of the queue.
-func (o *oracle) putBack(batch []*timestampWait, n int) {
+func (o *Oracle) putBack(batch []*timestampWait, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if n < len(batch) {
@@ -214,11 +221,11 @@ func (o *oracle) putBack(batch []*timestampWait, n int) {
 // ask sends one request and rejects timestamps that are not above all seen before it was sent.
 // (Tablets obtain timestamps for first reads concurrently; these may be higher and arrive
 // earlier.)
-func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
+func (o *Oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	attempt, cancel := context.WithTimeout(ctx, timestampAttempt)
 	defer cancel()
-	o.requests.Add(1)
-	floor := o.seen()
+	o.Requests.Add(1)
+	floor := o.Seen()
 	first, n, err := o.transport.Timestamps(attempt, count)
 	if err != nil {
 		return 0, 0, Errorf("request timestamps: %w", err)
@@ -226,7 +233,7 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 	if n < 1 {
 		return 0, 0, Errorf("%w: the oracle granted no timestamp", ErrUnavailable)
 	}
-	if err := o.accept(first, first+mvcc.Timestamp(n-1), floor); err != nil {
+	if err := o.Accept(first, first+mvcc.Timestamp(n-1), floor); err != nil {
 		return 0, 0, err
 	}
 	return first, n, nil
@@ -235,25 +242,25 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 // basisAge returns how much later than estimate's basis a timestamp must be to replace it.
 // Otherwise each new timestamp would require reading the clock. Estimates set the expiry of locks,
 // for which a sixteenth of LockTTL is accurate enough.
-func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16) }
+func (o *Oracle) basisAge() time.Duration { return min(time.Second, o.lockTTL/16) }
 
-// accept records the timestamps first to last. It rejects them if they are not above floor,
+// Accept records the timestamps first to last. It rejects them if they are not above floor,
 // the greatest seen when they were requested.
-func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
+func (o *Oracle) Accept(first, last, floor mvcc.Timestamp) error {
 	// Only a fault of the cluster, such as two concurrent oracles, leads here. This process
 	// never accepts a lower timestamp, so that at least its own transactions stay in order.
 	if first <= floor {
-		o.refused.Add(1)
+		o.Refused.Add(1)
 		return Errorf("%w: the oracle granted timestamp %d after %d", ErrUnavailable, first, floor)
 	}
-	o.received.Add(uint64(last - first + 1))
+	o.Received.Add(uint64(last - first + 1))
 	for {
 		seen := o.highest.Load()
 		if uint64(last) <= seen || o.highest.CompareAndSwap(seen, uint64(last)) {
 			break
 		}
 	}
-	if last.Millis() >= mvcc.Timestamp(o.basis.Load()).Millis()+o.cfg.basisAge().Milliseconds() {
+	if last.Millis() >= mvcc.Timestamp(o.basis.Load()).Millis()+o.basisAge().Milliseconds() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.basis.Store(uint64(last))
@@ -262,19 +269,10 @@ func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
 	return nil
 }
 
-// OracleTime estimates the oracle's time, which may be ahead of this machine's clock. It
-// returns this machine's time until the client has seen a timestamp.
-func (o *oracle) OracleTime() time.Time {
-	if at := o.estimate(); at != 0 {
-		return time.UnixMilli(at.Millis())
-	}
-	return time.Now()
-}
-
-// estimate returns the oracle's approximate time: a recent timestamp advanced by this
+// Estimate returns the oracle's approximate time: a recent timestamp advanced by this
 // machine's monotonic clock, or 0 if none has been seen. It need not be exact: it sets the expiry
 // of locks but never decides whether one has expired.
-func (o *oracle) estimate() mvcc.Timestamp {
+func (o *Oracle) Estimate() mvcc.Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	basis := mvcc.Timestamp(o.basis.Load())
@@ -284,18 +282,18 @@ func (o *oracle) estimate() mvcc.Timestamp {
 	return mvcc.TimestampAt(basis.Millis() + time.Since(o.seenAt).Milliseconds())
 }
 
-// expiry returns the expiry of a new lock, LockTTL from now in oracle time. It counts from the
+// Expiry returns the expiry of a new lock, LockTTL from now in oracle time. It counts from the
 // creation of the message, not from the start timestamp: after a long read phase locks would
 // expire at once (design section 4, "A missing primary is not a rollback").
-func (o *oracle) expiry() mvcc.Timestamp {
-	return mvcc.TimestampAt(o.estimate().Millis() + o.cfg.LockTTL.Milliseconds())
+func (o *Oracle) Expiry() mvcc.Timestamp {
+	return mvcc.TimestampAt(o.Estimate().Millis() + o.lockTTL.Milliseconds())
 }
 
-// seen returns the greatest timestamp seen.
-func (o *oracle) seen() mvcc.Timestamp { return mvcc.Timestamp(o.highest.Load()) }
+// Seen returns the greatest timestamp seen.
+func (o *Oracle) Seen() mvcc.Timestamp { return mvcc.Timestamp(o.highest.Load()) }
 
 // stop fails the queued callers, and all later ones, with ErrClosed.
-func (o *oracle) stop() {
+func (o *Oracle) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed.Store(true)
@@ -305,16 +303,16 @@ func (o *oracle) stop() {
 	o.queue = nil
 }
 
-// givenOut returns ErrInvalid if the timestamp is 0 or not allocated yet. It queries the
-// oracle only about timestamps above all that this process has seen.
-func (o *oracle) givenOut(ctx context.Context, ts mvcc.Timestamp) error {
+// GivenOut returns ErrInvalid if the timestamp is 0 or not allocated yet. It queries the
+// Oracle only about timestamps above all that this process has seen.
+func (o *Oracle) GivenOut(ctx context.Context, ts mvcc.Timestamp) error {
 	if ts == 0 {
 		return Invalid("timestamp 0")
 	}
-	if ts <= o.seen() {
+	if ts <= o.Seen() {
 		return nil
 	}
-	now, err := o.get(ctx)
+	now, err := o.Get(ctx)
 	if err == nil && ts > now {
 		err = Invalid("timestamp %d is in the future: the oracle is at %d", ts, now)
 	}

@@ -1,4 +1,4 @@
-package txn
+package pending
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -29,13 +30,13 @@ const (
 )
 
 // errNoEffects is the error for a node that does not implement the query.
-var errNoEffects = Errorf("%w: the node that leads a tablet runs a release that cannot wait "+
+var errNoEffects = request.Errorf("%w: the node that leads a tablet runs a release that cannot wait "+
 	"for a commit's effects: start a later build on every node, and then run "+
-	"`percolator cluster finalize`", ErrInvalid)
+	"`percolator cluster finalize`", request.ErrInvalid)
 
 // effectsWait is one wait for the effects of commits up to a timestamp.
 type effectsWait struct {
-	o        *observers
+	o        *Observers
 	until    mvcc.Timestamp
 	unlinked []string
 	asked    time.Time // when unlinked was last refreshed
@@ -57,9 +58,9 @@ type effectsWalk struct {
 // has reported that nothing is pending; the last one has found no change. Had anything been pending
 // between the last two, one of them would have found its notification, or the notification was
 // written after the tablet's answer to the first, which the second detects.
-func (o *observers) WaitFor(ctx context.Context,
+func (o *Observers) WaitFor(ctx context.Context,
 	until mvcc.Timestamp) (map[string]*pb.ObserverPending, error) {
-	if err := o.oracle.givenOut(ctx, until); err != nil {
+	if err := o.oracle.GivenOut(ctx, until); err != nil {
 		return nil, err
 	}
 	w := &effectsWait{o: o, until: until}
@@ -152,7 +153,7 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 func (w *effectsWait) askUntilDone(ctx context.Context, at wire.Position,
 	before *effectsWalk) (effectsAnswer, error) {
 	for pause, took := effectsPause, time.Duration(0); ; pause = min(2*pause, effectsPauseMax) {
-		if err := Sleep(ctx, max(pause, took)); err != nil {
+		if err := request.Sleep(ctx, max(pause, took)); err != nil {
 			return effectsAnswer{}, err
 		}
 		if time.Since(w.asked) >= relinkEvery {
@@ -200,29 +201,18 @@ func (w *effectsWalk) held() map[string]*pb.ObserverPending {
 	return sum
 }
 
-// Settled reports whether the snapshot includes all effects of the tables' observers for commits
-// up to its timestamp. Without tables it means all observers. False may also mean unknown. One
-// walk is enough: the timestamp is a fixed point, and a tablet records which runs ended after it.
-func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
-	if s.ended.Load() {
-		return false, Errorf("%w: snapshot used after Close", ErrClosed)
-	}
-	ids := make([]uint32, len(tables))
-	for i, name := range tables {
-		id, err := s.c.meta.TableID(ctx, name)
-		if err != nil {
-			return false, err
-		}
-		ids[i] = uint32(id)
-	}
-	unlinked, err := s.c.observers.unlinked(ctx)
+// Settled reports whether the state at a timestamp includes all effects of the tables' observers
+// for commits up to it. Without tables it means all observers. False may also mean unknown. One walk
+// is enough: the timestamp is a fixed point, and a tablet records which runs ended after it.
+func (o *Observers) Settled(ctx context.Context, at mvcc.Timestamp, tables []uint32) (bool, error) {
+	unlinked, err := o.unlinked(ctx)
 	if err != nil {
 		return false, err
 	}
-	err = s.c.observers.eachTablet(ctx, func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
-		n, tablet, err := s.c.observers.pendingAt(ctx, at, &pb.PendingRequest{
+	err = o.eachTablet(ctx, func(ctx context.Context, pos wire.Position) (*pb.TabletDescriptor, error) {
+		n, tablet, err := o.pendingAt(ctx, pos, &pb.PendingRequest{
 			Unlinked: unlinked,
-			Effects:  &pb.EffectsRequest{Until: uint64(s.at), Tables: ids, Shown: true},
+			Effects:  &pb.EffectsRequest{Until: uint64(at), Tables: tables, Shown: true},
 		})
 		effects := n.GetEffects()
 		switch {

@@ -1,24 +1,37 @@
-package txn
+// Package pending counts, awaits and replays the notifications that are pending for observers.
+package pending
 
 import (
 	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// observers counts and awaits the notifications pending in all tablets, and replays observer
-// runs.
-type observers struct {
-	cfg     *Config
-	meta    *meta
-	router  *router
-	oracle  *oracle
-	backlog backlog
+// Observers counts and awaits the notifications pending in all tablets, and replays observer
+// runs. It is safe for concurrent use.
+type Observers struct {
+	transport request.Transport
+	timeout   time.Duration // of a query of the backlog
+	meta      *request.Meta
+	router    *request.Router
+	oracle    *request.Oracle
+	backlog   backlog
+}
+
+// New returns the Observers of a client. The timeout bounds a query of the backlog.
+func New(transport request.Transport, timeout time.Duration, meta *request.Meta,
+	router *request.Router, oracle *request.Oracle) *Observers {
+	return &Observers{
+		transport: transport, timeout: timeout, meta: meta, router: router, oracle: oracle,
+		backlog: backlog{turn: make(chan struct{}, 1)},
+	}
 }
 
 // pass contains the sums of the tablets' answers in one walk over all user tables.
@@ -34,8 +47,8 @@ type pass struct {
 // from a tablet not yet queried to one that has answered. But then it has written notify
 // entries, so two walks with nothing pending and the same counters mean that nothing was
 // pending between them.
-func (o *observers) WaitIdle(ctx context.Context) error {
-	var wait backoff
+func (o *Observers) WaitIdle(ctx context.Context) error {
+	var wait request.Backoff
 	var before pass
 	unlinked, err := o.unlinked(ctx)
 	if err != nil {
@@ -55,8 +68,8 @@ func (o *observers) WaitIdle(ctx context.Context) error {
 		if clean {
 			continue // the second walk follows at once
 		}
-		if err := Sleep(ctx, wait.next()); err != nil {
-			return Errorf("%w: %d notifications, locks and intents are pending", err,
+		if err := request.Sleep(ctx, wait.Next()); err != nil {
+			return request.Errorf("%w: %d notifications, locks and intents are pending", err,
 				now.pending)
 		}
 	}
@@ -64,7 +77,7 @@ func (o *observers) WaitIdle(ctx context.Context) error {
 
 // unlinked returns the catalogue's observers that no process runs. Their notifications are not
 // awaited.
-func (o *observers) unlinked(ctx context.Context) ([]string, error) {
+func (o *Observers) unlinked(ctx context.Context) ([]string, error) {
 	catalogue, err := o.meta.Catalogue(ctx)
 	if err != nil {
 		return nil, err
@@ -91,7 +104,7 @@ func (o *observers) unlinked(ctx context.Context) ([]string, error) {
 
 // pendingPass sums up the pending work of all tablets of user tables. It excludes notifications of
 // observers that are paused, retired or unlinked.
-func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, error) {
+func (o *Observers) pendingPass(ctx context.Context, unlinked []string) (pass, error) {
 	var p pass
 	err := o.eachPending(ctx, unlinked, func(n *pb.PendingResponse) {
 		p.pending += n.GetNotifications() + n.GetLocks() + n.GetIntents()
@@ -104,7 +117,7 @@ func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, e
 // eachPending queries every tablet of user tables for its pending work, and calls visit with the
 // answer of each. A tablet that was merged from two cached ones is queried at both of their starts, and
 // visited twice only if it was merged in between.
-func (o *observers) eachPending(ctx context.Context, unlinked []string,
+func (o *Observers) eachPending(ctx context.Context, unlinked []string,
 	visit func(*pb.PendingResponse)) error {
 	var mu sync.Mutex
 	visited := map[uint64]uint64{} // the greatest epoch visited, by tablet
@@ -127,9 +140,9 @@ const tabletsAtOnce = 16
 // time. ask returns the tablet that has answered. Between two cached tablets the walk proceeds from
 // end to end, so that concurrent splits cannot make it miss a tablet; after a merge of the two it
 // queries the tablet twice.
-func (o *observers) eachTablet(ctx context.Context,
+func (o *Observers) eachTablet(ctx context.Context,
 	ask func(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error)) error {
-	starts := o.router.tablets.StartsFrom(wire.Position{Table: mvcc.FirstUserTable})
+	starts := o.router.StartsFrom(wire.Position{Table: mvcc.FirstUserTable})
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(tabletsAtOnce)
 	for i := range starts {
@@ -149,9 +162,9 @@ func (o *observers) eachTablet(ctx context.Context,
 }
 
 // pendingAt queries the tablet that holds the position.
-func (o *observers) pendingAt(ctx context.Context, at wire.Position,
+func (o *Observers) pendingAt(ctx context.Context, at wire.Position,
 	req *pb.PendingRequest) (*pb.PendingResponse, *pb.TabletDescriptor, error) {
-	resp, d, err := o.router.call(ctx, at, &pb.TabletRequest{
+	resp, d, err := o.router.Call(ctx, at, &pb.TabletRequest{
 		Op: &pb.TabletRequest_Pending{Pending: req},
 	}, true)
 	return resp.GetPending(), d, err
@@ -159,7 +172,7 @@ func (o *observers) pendingAt(ctx context.Context, at wire.Position,
 
 // PendingObservers counts the pending notifications of each observer of the catalogue over all
 // tablets. The sum is not atomic.
-func (o *observers) PendingObservers(ctx context.Context) (map[string]*pb.ObserverPending, error) {
+func (o *Observers) PendingObservers(ctx context.Context) (map[string]*pb.ObserverPending, error) {
 	sum := map[string]*pb.ObserverPending{}
 	err := o.eachPending(ctx, nil, func(n *pb.PendingResponse) {
 		addPending(sum, n.GetObservers())

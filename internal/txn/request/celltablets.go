@@ -1,31 +1,34 @@
-package txn
+package request
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxBatchCells is the maximum number of cells of one mutation, in addition to the limit on
+// MaxBatchCells is the maximum number of cells of one mutation, in addition to the limit on
 // its bytes.
-const maxBatchCells = 4096
+const MaxBatchCells = 4096
 
-// batchBytes returns the maximum size of one mutation, by mvcc's weights. It is below the
+// BatchBytes returns the maximum size of one mutation, by mvcc's weights. It is below the
 // tablet's limit on messages and below the store's limit on batches, by at least the secondaries of
 // an asynchronous commit (asyncFits).
-func (r *router) batchBytes() int { return r.cfg.Limits.Batch - r.cfg.Limits.Batch/8 }
+func (r *Router) BatchBytes() int { return r.limits.Batch - r.limits.Batch/8 }
 
 // Operations on many cells are split by the cached tablet map, which may be stale: they are
 // split again where a tablet turns out to have been split.
 
-// eachTablet sends an idempotent mutation of cells and intents to their tablets, in parallel
+// EachTablet sends an idempotent mutation of cells and intents to their tablets, in parallel
 // and in as many messages as needed, until each is answered or refused for good. check, if not
 // nil, is called with each result, by several goroutines, and may return an error.
-func (r *router) eachTablet(
+func (r *Router) EachTablet(
 	ctx context.Context, cells, intents []mvcc.Cell,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
 ) error {
@@ -33,8 +36,8 @@ func (r *router) eachTablet(
 	if err != nil {
 		return err
 	}
-	return parallel(len(parts), func(i int) error {
-		var wait retryPolicy
+	return Parallel(len(parts), func(i int) error {
+		var wait Retry
 		return r.mutatePart(ctx, parts[i], build, check, &wait)
 	})
 }
@@ -63,16 +66,16 @@ func (p cellPart) halves() []cellPart {
 }
 
 // cellParts groups cells and intents by tablet.
-func (r *router) cellParts(ctx context.Context, cells,
+func (r *Router) cellParts(ctx context.Context, cells,
 	intents []mvcc.Cell) (parts []cellPart, err error) {
-	err = cut(ctx, r, sorted(cells), r.decision,
+	err = Cut(ctx, r, sorted(cells), r.DecisionWeight,
 		func(d *pb.TabletDescriptor, run []mvcc.Cell, weight int) {
 			parts = append(parts, cellPart{d: d, cells: run, weight: weight})
 		})
 	if err != nil {
 		return nil, err
 	}
-	err = cut(ctx, r, sorted(intents), func(c mvcc.Cell) (mvcc.Cell, int) {
+	err = Cut(ctx, r, sorted(intents), func(c mvcc.Cell) (mvcc.Cell, int) {
 		return c, c.IntentDecisionWeight()
 	}, func(d *pb.TabletDescriptor, run []mvcc.Cell, weight int) {
 		parts = r.addIntents(parts, cellPart{d: d, intents: run, weight: weight})
@@ -80,38 +83,38 @@ func (r *router) cellParts(ctx context.Context, cells,
 	return parts, err
 }
 
-// decision returns the cell, and the weight of committing, resolving or rolling it back.
-func (r *router) decision(c mvcc.Cell) (mvcc.Cell, int) { return c, c.DecisionWeight(r.cfg.Limits) }
+// DecisionWeight returns the cell, and the weight of committing, resolving or rolling it back.
+func (r *Router) DecisionWeight(c mvcc.Cell) (mvcc.Cell, int) { return c, c.DecisionWeight(r.limits) }
 
-// cut splits an operation's items, sorted by cell, into one run per message and calls take
+// Cut splits an operation's items, sorted by cell, into one run per message and calls take
 // with each run, its weight and its tablet by the cached map. Items of one tablet are
 // adjacent, so no map is needed to group them. weigh returns an item's cell and its weight.
-func cut[T any](
-	ctx context.Context, r *router, items []T, weigh func(T) (mvcc.Cell, int),
+func Cut[T any](
+	ctx context.Context, r *Router, items []T, weigh func(T) (mvcc.Cell, int),
 	take func(d *pb.TabletDescriptor, run []T, weight int),
 ) error {
 	for rest := items; len(rest) > 0; {
 		first, _ := weigh(rest[0])
-		d, err := r.locate(ctx, posOf(first))
+		d, err := r.Locate(ctx, PosOf(first))
 		if err != nil {
 			return err
 		}
-		n, weight := firstRun(r, d, rest, weigh)
+		n, weight := FirstRun(r, d, rest, weigh)
 		take(d, rest[:n], weight)
 		rest = rest[n:]
 	}
 	return nil
 }
 
-// firstRun returns the number of leading items that fit into one message to the tablet, at
+// FirstRun returns the number of leading items that fit into one message to the tablet, at
 // least one, and their weight. A single cell within the limits always fits.
-func firstRun[T any](
-	r *router, d *pb.TabletDescriptor, items []T, weigh func(T) (mvcc.Cell, int),
+func FirstRun[T any](
+	r *Router, d *pb.TabletDescriptor, items []T, weigh func(T) (mvcc.Cell, int),
 ) (n, weight int) {
 	for i, item := range items {
 		cell, w := weigh(item)
-		full := i >= maxBatchCells || weight+w > r.batchBytes()
-		if i > 0 && (full || !wire.Holds(d, posOf(cell))) {
+		full := i >= MaxBatchCells || weight+w > r.BatchBytes()
+		if i > 0 && (full || !wire.Holds(d, PosOf(cell))) {
 			return i, weight
 		}
 		weight += w
@@ -121,11 +124,11 @@ func firstRun[T any](
 
 // addIntents adds the intents of p to the message for the cells of their tablet, if they
 // fit.
-func (r *router) addIntents(parts []cellPart, p cellPart) []cellPart {
+func (r *Router) addIntents(parts []cellPart, p cellPart) []cellPart {
 	for i := range parts {
 		with := &parts[i]
-		if with.d == p.d && with.intents == nil && with.weight+p.weight <= r.batchBytes() &&
-			len(with.cells)+len(p.intents) <= maxBatchCells {
+		if with.d == p.d && with.intents == nil && with.weight+p.weight <= r.BatchBytes() &&
+			len(with.cells)+len(p.intents) <= MaxBatchCells {
 			with.intents = p.intents
 			with.weight += p.weight
 			return parts
@@ -146,14 +149,14 @@ func sorted(cells []mvcc.Cell) []mvcc.Cell {
 
 // mutatePart applies one part. The operation is idempotent, so it may be sent again after any
 // failure, even a lost reply.
-func (r *router) mutatePart(
+func (r *Router) mutatePart(
 	ctx context.Context, p cellPart,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
-	wait *retryPolicy,
+	wait *Retry,
 ) error {
-	resp, v, err := r.try(ctx, p.d, build(p.cells, p.intents))
+	resp, v, err := r.Try(ctx, p.d, build(p.cells, p.intents))
 	switch v {
-	case answered:
+	case Answered:
 		if resp.GetMutation() == nil {
 			return Errorf("%w: unexpected answer to a mutation from the tablet", ErrUnavailable)
 		}
@@ -161,17 +164,17 @@ func (r *router) mutatePart(
 			return check(resp.GetMutation())
 		}
 		return nil
-	case refused:
+	case Refused:
 		halves := p.halves()
 		if !errors.Is(err, ErrTooLarge) || halves == nil {
 			return err
 		}
-		return parallel(len(halves), func(i int) error {
+		return Parallel(len(halves), func(i int) error {
 			own := *wait
 			return r.mutatePart(ctx, halves[i], build, check, &own)
 		})
 	}
-	if err := wait.again(ctx, r.cfg, v, err); err != nil {
+	if err := wait.Again(ctx, r.timeout, v, err); err != nil {
 		return err
 	}
 	// The part may now be in several tablets. They inherit the retry policy, so the whole
@@ -180,17 +183,17 @@ func (r *router) mutatePart(
 	if err != nil {
 		return err
 	}
-	return parallel(len(parts), func(i int) error {
+	return Parallel(len(parts), func(i int) error {
 		own := *wait
 		return r.mutatePart(ctx, parts[i], build, check, &own)
 	})
 }
 
-// notify writes notify entries for the cells of a commit or a replay. The argument as is the
+// Notify writes notify entries for the cells of a commit or a replay. The argument as is the
 // request without its cells.
-func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.Cell,
+func (r *Router) Notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.Cell,
 	trace []byte) error {
-	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
+	return r.EachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
 			Notify: &pb.NotifyRequest{
 				Ts: as.Ts, Origin: as.Origin, Replay: as.Replay, Cells: wire.CellsPB(cells),
@@ -207,23 +210,43 @@ func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.
 			return Errorf("%w: no observer observes row %q column %q", ErrNotifyOnly, cell.Row,
 				cell.Column)
 		}
-		return notifyOnly(res)
+		return NotifyOnly(res)
 	})
-}
-
-// ClearNotifies clears the cells' notify entries as mvcc.ClearNotify does, with one message per
-// tablet if they fit. The argument as is the request without its cell. It is idempotent. It returns
-// ErrInvalid while the cluster's version lacks version.Batches.
-func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
-	as mvcc.ClearNotifyRequest) error {
-	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
-		return &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
-			Cells: wire.CellsPB(cells), UpTo: uint64(as.UpTo), Origin: uint64(as.Origin),
-			Ended: uint64(as.Ended), Observer: as.Observer,
-		}}}
-	}, nil)
 }
 
 // TabletOf returns the cell's tablet by the cached map, or 0 if it is not cached. It sends
 // nothing.
-func (r *router) TabletOf(c mvcc.Cell) uint64 { return r.tablets.Find(posOf(c)).GetTabletId() }
+func (r *Router) TabletOf(c mvcc.Cell) uint64 { return r.tablets.Find(PosOf(c)).GetTabletId() }
+
+// NotifyOnly returns the error that names the cell of the wrong kind.
+func NotifyOnly(res *pb.MutationResult) error {
+	cell := wire.Cell(res.ConflictAt)
+	return Errorf("%w: row %q column %q: a weak column can be notified but not written, any other column written but not notified", ErrNotifyOnly, cell.Row, cell.Column)
+}
+
+// maxParallel is the maximum number of tasks that one call of Parallel runs at once.
+const maxParallel = 16
+
+// Parallel runs n tasks, up to maxParallel at once, one of them on the caller's goroutine, and
+// returns the error of the first in order that failed.
+func Parallel(n int, task func(i int) error) error {
+	if n == 1 {
+		return task(0)
+	}
+	// All tasks run to completion even if one fails: waiting is cheaper than cleaning up after
+	// a canceled operation, whose outcome is unknown.
+	errs := make([]error, n)
+	var next atomic.Int64
+	work := func() {
+		for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
+			errs[i-1] = task(i - 1)
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(n, maxParallel) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	return cmp.Or(errs...)
+}

@@ -1,4 +1,4 @@
-package txn
+package pending
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/request"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -18,19 +19,19 @@ const replayBatch = 512
 // repeated with the same timestamp: a strong observer that has run since does not run again. It
 // returns ErrNotifyOnly if a cell is no observer's notify cell. If it returns an error, some of the
 // observers may still run again.
-func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cell) error {
+func (o *Observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cell) error {
 	if at == 0 {
 		var err error
-		if at, err = o.oracle.get(ctx); err != nil {
+		if at, err = o.oracle.Get(ctx); err != nil {
 			return err
 		}
 	}
-	return o.router.notify(ctx, &pb.NotifyRequest{Ts: uint64(at), Replay: true}, cells, nil)
+	return o.router.Notify(ctx, &pb.NotifyRequest{Ts: uint64(at), Replay: true}, cells, nil)
 }
 
 // ReplayParked replays all currently parked notifications of the observer and returns their
 // number. After each batch it calls progress with the number so far.
-func (o *observers) ReplayParked(ctx context.Context, observer string,
+func (o *Observers) ReplayParked(ctx context.Context, observer string,
 	progress func(replayed uint64)) (replayed uint64, err error) {
 	of, err := o.registered(ctx, observer)
 	if err != nil {
@@ -64,7 +65,7 @@ func (o *observers) ReplayParked(ctx context.Context, observer string,
 }
 
 // Parked returns the observer of that name and yields its parked notifications, in row order.
-func (o *observers) Parked(ctx context.Context, observer string) (*pb.ObserverInfo,
+func (o *Observers) Parked(ctx context.Context, observer string) (*pb.ObserverInfo,
 	iter.Seq2[*pb.WalkEntry, error], error) {
 	of, err := o.registered(ctx, observer)
 	if err != nil {
@@ -73,10 +74,10 @@ func (o *observers) Parked(ctx context.Context, observer string) (*pb.ObserverIn
 	return of, o.parked(ctx, of), nil
 }
 
-func (o *observers) parked(ctx context.Context,
+func (o *Observers) parked(ctx context.Context,
 	of *pb.ObserverInfo) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
-		for e, err := range o.router.WalkColumn(ctx, mvcc.GroupNotify, wire.NotifyColumn(of)) {
+		for e, err := range o.router.WalkFrom(ctx, mvcc.GroupNotify, wire.NotifyColumn(of), "") {
 			if err == nil && e.GetNotify().GetParkedTs() == 0 {
 				continue
 			}
@@ -89,7 +90,7 @@ func (o *observers) parked(ctx context.Context,
 
 // ReplayRow replays the parked notification of one row. It returns ErrInvalid if none is
 // parked.
-func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
+func (o *Observers) ReplayRow(ctx context.Context, observer, row string) error {
 	of, err := o.registered(ctx, observer)
 	if err != nil {
 		return err
@@ -103,12 +104,12 @@ func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
 		}
 		break // the row's notification would be the first
 	}
-	return Invalid("observer %q has no parked notification for row %q: none was parked, or the observer "+
+	return request.Invalid("observer %q has no parked notification for row %q: none was parked, or the observer "+
 		"has run since, or the row has changed", observer, row)
 }
 
 // registered returns the observer of that name.
-func (o *observers) registered(ctx context.Context, name string) (*pb.ObserverInfo, error) {
+func (o *Observers) registered(ctx context.Context, name string) (*pb.ObserverInfo, error) {
 	catalogue, err := o.meta.Catalogue(ctx)
 	if err != nil {
 		return nil, err
@@ -118,5 +119,5 @@ func (o *observers) registered(ctx context.Context, name string) (*pb.ObserverIn
 			return known, nil
 		}
 	}
-	return nil, Invalid("there is no observer %q", name)
+	return nil, request.Invalid("there is no observer %q", name)
 }

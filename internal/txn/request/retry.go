@@ -1,4 +1,4 @@
-package txn
+package request
 
 import (
 	"context"
@@ -14,19 +14,19 @@ const (
 	backoffMax  = 100 * time.Millisecond
 )
 
-// backoff is the number of waits so far.
-type backoff int
+// Backoff is the number of waits so far.
+type Backoff int
 
-// next returns the next wait, with jitter.
-func (b *backoff) next() time.Duration {
+// Next returns the next wait, with jitter.
+func (b *Backoff) Next() time.Duration {
 	d := min(backoffBase<<min(*b, 30), backoffMax)
 	*b++
-	return jitter(d)
+	return Jitter(d)
 }
 
-// jitter returns a random duration between d/2 and d, so that transactions that have collided
+// Jitter returns a random duration between d/2 and d, so that transactions that have collided
 // do not collide again.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // Sleep waits for d. It returns ctx's error if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
@@ -43,28 +43,28 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// retryPolicy paces the attempts of one operation and stops them when its context ends or
-// after Config.OperationTimeout. The zero value is ready to use.
-type retryPolicy struct {
-	wait  backoff
+// Retry paces the attempts of one operation and stops them when its context ends or
+// after a timeout. The zero value is ready to use.
+type Retry struct {
+	wait  Backoff
 	since metrics.Moment // when the first attempt failed; 0: none failed
 }
 
-// again waits before the next attempt. last is the previous attempt's error. again returns an
+// Again waits before the next attempt. last is the previous attempt's error. Again returns an
 // error, which wraps last, if the operation must not be tried again.
-func (p *retryPolicy) again(ctx context.Context, cfg *Config, v verdict, last error) error {
+func (p *Retry) Again(ctx context.Context, timeout time.Duration, v Verdict, last error) error {
 	// Most operations succeed at once, so the clock is read only after a failure.
 	if p.since == 0 {
 		p.since = metrics.Now()
-		if v == wrongTablet && ctx.Err() == nil {
+		if v == WrongTablet && ctx.Err() == nil {
 			return nil // the map has just been corrected: retry at once
 		}
 	}
 	// A caller without a deadline must not hang forever on an unavailable tablet.
-	if p.since.Elapsed() > cfg.OperationTimeout {
-		return Errorf("%w: gave up after %v: %w", ErrUnavailable, cfg.OperationTimeout, last)
+	if p.since.Elapsed() > timeout {
+		return Errorf("%w: gave up after %v: %w", ErrUnavailable, timeout, last)
 	}
-	if err := Sleep(ctx, p.wait.next()); err != nil {
+	if err := Sleep(ctx, p.wait.Next()); err != nil {
 		return Errorf("%w (last attempt: %w)", err, last)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package txn
+package request
 
 import (
 	"testing"
@@ -17,10 +17,10 @@ func TestRowBelow(t *testing.T) {
 
 // TestBackoff: the wait before an attempt grows, with jitter, up to the maximum.
 func TestBackoff(t *testing.T) {
-	var b backoff
+	var b Backoff
 	for _, n := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 100, 100} {
 		full := n * time.Millisecond
-		if d := b.next(); d < full/2 || d > full {
+		if d := b.Next(); d < full/2 || d > full {
 			t.Errorf("%v, want %v to %v", d, full/2, full)
 		}
 	}
