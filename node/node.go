@@ -204,9 +204,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
 		return err
 	}
-	locks, err := lockd.Spawn(n.system, lockd.Config{
-		Batch: actorkit.BatchConfig(n.cfg.Batch.Lockd), Logger: n.cfg.Logger,
-	})
+	locks, err := lockd.Spawn(n.system, lockd.Config{Batch: actorkit.BatchConfig(n.cfg.Batch.Lockd)})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -92,15 +93,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Client == nil || c.Record == nil || c.History <= 0 {
 		return c, errConfig
 	}
-	orDuration(&c.Interval, min(DefaultInterval, c.History/10))
-	orDuration(&c.ForceAfter, min(time.Minute, c.History))
-	orDuration(&c.MaxHold, 10*c.History)
+	c.Interval = actorkit.Positive(c.Interval, min(DefaultInterval, c.History/10))
+	c.ForceAfter = actorkit.Positive(c.ForceAfter, min(time.Minute, c.History))
+	c.MaxHold = actorkit.Positive(c.MaxHold, 10*c.History)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
-}
-
-func orDuration(v *time.Duration, def time.Duration) {
-	if *v <= 0 {
-		*v = def
-	}
 }

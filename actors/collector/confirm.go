@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -45,7 +46,7 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
 		if err != nil {
 			return nil, err
 		}
-		if resolved == 0 {
+		if !resolved {
 			l := answer.Unsettled[0]
 			cell := l.GetCell()
 			return nil, fmt.Errorf("%w: transaction %d, which began before the bound, "+
@@ -57,13 +58,13 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
 		"in one turn", errBlocked, rec.Target)
 }
 
-// resolve resolves locks and intents and returns the number resolved. It returns an error only if
-// none was resolved.
+// resolve resolves locks and intents and reports whether it has resolved any. It returns an error
+// only if it has not.
 func (c *cycle) resolve(ctx context.Context, rec *wire.Collection,
-	unsettled []*pb.LockInfo) (resolved int, err error) {
+	unsettled []*pb.LockInfo) (bool, error) {
 	now, err := c.cfg.Client.Timestamp(ctx)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	// After ForceAfter even live transactions are aborted, so that one client that sends
 	// heartbeats forever cannot keep the whole cluster's history. The client gets
@@ -75,24 +76,20 @@ func (c *cycle) resolve(ctx context.Context, rec *wire.Collection,
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	done := make([]bool, len(unsettled))
+	var resolved atomic.Bool
 	var group errgroup.Group
 	group.SetLimit(resolvers)
-	for i, l := range unsettled {
+	for _, l := range unsettled {
 		group.Go(func() error {
 			ok, err := resolveOne(ctx, wire.LockInfo(l))
-			done[i] = ok
+			if ok {
+				resolved.Store(true)
+			}
 			return err
 		})
 	}
-	err = group.Wait()
-	for _, ok := range done {
-		if ok {
-			resolved++
-		}
+	if err := group.Wait(); !resolved.Load() {
+		return false, err
 	}
-	if resolved > 0 {
-		err = nil // there is progress; the next round meets the error again if it lasts
-	}
-	return resolved, err
+	return true, nil // there is progress; the next round meets the error again if it lasts
 }

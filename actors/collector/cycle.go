@@ -60,18 +60,18 @@ func (c *cycle) steps(ctx context.Context) error {
 		case wire.Collection_STEP_IDLE:
 			rec, err = c.begin(ctx, rec, leases)
 		case wire.Collection_STEP_BIND:
-			rec, err = c.walk(ctx, rec, c.bind)
+			rec, err = c.walk(ctx, rec, c.publishTarget)
 		case wire.Collection_STEP_CONFIRM:
 			rec, err = c.walk(ctx, rec, c.confirm)
 			// No known fault makes a tablet lose its bound. The next turn binds again: to do so at
 			// once might never end.
 			if errors.Is(err, errNoBound) {
-				if _, failed := c.enterStep(ctx, rec, wire.Collection_STEP_BIND, nil); failed != nil {
+				if _, failed := c.enterStep(ctx, rec, wire.Collection_STEP_BIND); failed != nil {
 					err = failed
 				}
 			}
 		case wire.Collection_STEP_RAISE:
-			if rec, err = c.walk(ctx, rec, c.raise); err == nil {
+			if rec, err = c.walk(ctx, rec, c.publishTarget); err == nil {
 				c.publish(rec)
 				return nil
 			}
@@ -170,10 +170,9 @@ func earlier(t mvcc.Timestamp, d time.Duration) mvcc.Timestamp {
 }
 
 // enterStep stores and returns the record of another step of the same cycle, at the start
-// of its walk. change, unless nil, modifies the record before it is stored.
+// of its walk. The end of the cycle makes the target the safepoint.
 func (c *cycle) enterStep(
 	ctx context.Context, rec *wire.Collection, step wire.Collection_Step,
-	change func(*wire.Collection),
 ) (*wire.Collection, error) {
 	now, err := c.cfg.Client.Timestamp(ctx)
 	if err != nil {
@@ -183,8 +182,8 @@ func (c *cycle) enterStep(
 		Step: step, Target: rec.Target, NextTable: uint32(walkStart.Table),
 		StepTs: uint64(now), Safepoint: rec.Safepoint,
 	}
-	if change != nil {
-		change(to)
+	if step == wire.Collection_STEP_IDLE {
+		to.Safepoint = rec.Target
 	}
 	return to, c.save(ctx, rec, to, nil)
 }

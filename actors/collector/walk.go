@@ -50,29 +50,24 @@ func (c *cycle) walk(ctx context.Context, rec *wire.Collection,
 		}
 		rec = to
 	}
+	next := wire.Collection_STEP_RAISE
 	switch {
 	case rec.Step == wire.Collection_STEP_BIND:
-		return c.enterStep(ctx, rec, wire.Collection_STEP_CONFIRM, nil)
+		next = wire.Collection_STEP_CONFIRM
 	case rec.Step == wire.Collection_STEP_RAISE:
-		return c.enterStep(ctx, rec, wire.Collection_STEP_IDLE, func(to *wire.Collection) {
-			to.Safepoint = rec.Target
-		})
-	default:
-		return c.enterStep(ctx, rec, wire.Collection_STEP_RAISE, nil)
+		next = wire.Collection_STEP_IDLE
 	}
+	return c.enterStep(ctx, rec, next)
 }
 
-// bind publishes the target to the tablet.
-func (c *cycle) bind(ctx context.Context, rec *wire.Collection,
+// publishTarget makes the target the tablet's bound in the first step, and its safepoint in the last.
+func (c *cycle) publishTarget(ctx context.Context, rec *wire.Collection,
 	at wire.Position) (*pb.TabletDescriptor, error) {
-	_, d, err := c.collect(ctx, at, &pb.CollectRequest{Bound: rec.Target})
-	return d, err
-}
-
-// raise makes the target the tablet's safepoint.
-func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
-	at wire.Position) (*pb.TabletDescriptor, error) {
-	_, d, err := c.collect(ctx, at, &pb.CollectRequest{Safepoint: rec.Target})
+	op := &pb.CollectRequest{Bound: rec.Target}
+	if rec.Step == wire.Collection_STEP_RAISE {
+		op = &pb.CollectRequest{Safepoint: rec.Target}
+	}
+	_, d, err := c.collect(ctx, at, op)
 	return d, err
 }
 

@@ -27,13 +27,6 @@ type lockdActor struct {
 	stopped chan struct{}
 }
 
-func newLockdActor(cfg Config, stats *counters, stopped chan struct{}) *lockdActor {
-	return &lockdActor{
-		cfg: cfg, table: newTable(cfg.MaxEntries), stats: stats, stopped: stopped,
-		batch: actorkit.NewBatcher[*call](cfg.Batch).Measured(&stats.batches, &stats.waits),
-	}
-}
-
 // Receive handles one message; the calls that wait in the mailbox form one batch.
 func (a *lockdActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
@@ -97,7 +90,7 @@ func (a *lockdActor) handle(req *wire.LockdRequest, now time.Time) *wire.LockdRe
 		case unrecorded:
 			a.stats.Unstored++
 			a.stats.Granted++
-		case granted, renewed:
+		case granted:
 			a.stats.Granted++
 		}
 	}

@@ -1,11 +1,9 @@
 package lockd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -37,23 +35,15 @@ type Config struct {
 	MaxLease   time.Duration // longer leases are shortened to it
 	Batch      actorkit.BatchConfig
 	Now        func() time.Time // clock of the leases; default time.Now
-	Logger     *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxEntries <= 0 {
-		c.MaxEntries = DefaultMaxEntries
-	}
-	if c.Lease <= 0 {
-		c.Lease = DefaultLease
-	}
-	if c.MaxLease <= 0 {
-		c.MaxLease = DefaultMaxLease
-	}
+	c.MaxEntries = actorkit.Positive(c.MaxEntries, DefaultMaxEntries)
+	c.Lease = actorkit.Positive(c.Lease, DefaultLease)
+	c.MaxLease = actorkit.Positive(c.MaxLease, DefaultMaxLease)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Batch = c.Batch.WithDefaults()
 	return c
 }
@@ -82,7 +72,10 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 	cfg = cfg.withDefaults()
 	stats, stopped := &counters{}, make(chan struct{})
 	props := actor.PropsFromProducer(func() actor.Actor {
-		return newLockdActor(cfg, stats, stopped)
+		return &lockdActor{
+			cfg: cfg, table: newTable(cfg.MaxEntries), stats: stats, stopped: stopped,
+			batch: actorkit.NewBatcher[*call](cfg.Batch).Measured(&stats.batches, &stats.waits),
+		}
 	}, actorkit.Mailbox())
 	pid, err := system.Root.SpawnNamed(props, "lockd")
 	if err != nil {

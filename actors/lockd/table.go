@@ -28,10 +28,9 @@ func newTable(maxEntries int) *table {
 type grant uint8
 
 const (
-	granted     grant = iota
-	renewed           // the owner already held the key: the later end of the lease counts
-	unrecorded        // granted, but not recorded because the table is full
-	heldByOther       // refused: another owner holds the key
+	granted     grant = iota // also if the owner already held the key: the later end of the lease counts
+	unrecorded               // granted, but not recorded because the table is full
+	heldByOther              // refused: another owner holds the key
 )
 
 // try locks the key for the owner until the given time. It never shortens a lease.
@@ -44,7 +43,7 @@ func (t *table) try(key string, owner uint64, until time.Time) grant {
 			e.until = until
 			heap.Fix(&t.leases, e.index)
 		}
-		return renewed
+		return granted
 	}
 	if len(t.entries) >= t.max {
 		return unrecorded
@@ -55,34 +54,31 @@ func (t *table) try(key string, owner uint64, until time.Time) grant {
 	return granted
 }
 
-// unlock removes the lock of the key if the owner holds it, and reports whether it did.
-func (t *table) unlock(key string, owner uint64) bool {
-	e, ok := t.entries[key]
-	if !ok || e.owner != owner {
-		return false
+// unlock removes the lock of the key if the owner holds it.
+func (t *table) unlock(key string, owner uint64) {
+	if e, ok := t.entries[key]; ok && e.owner == owner {
+		t.remove(e)
 	}
+}
+
+func (t *table) remove(e *entry) {
 	heap.Remove(&t.leases, e.index)
-	delete(t.entries, key)
-	return true
+	delete(t.entries, e.key)
 }
 
 // forget removes the locks of the owners first to last. It scans all entries.
 func (t *table) forget(first, last uint64) {
-	for key, e := range t.entries {
+	for _, e := range t.entries {
 		if e.owner >= first && e.owner <= last {
-			heap.Remove(&t.leases, e.index)
-			delete(t.entries, key)
+			t.remove(e)
 		}
 	}
 }
 
 // expire removes the locks whose lease has ended and returns their number.
-func (t *table) expire(now time.Time) int {
-	n := 0
-	for len(t.leases) > 0 && !t.leases[0].until.After(now) {
-		e := heap.Pop(&t.leases).(*entry)
-		delete(t.entries, e.key)
-		n++
+func (t *table) expire(now time.Time) (n int) {
+	for ; len(t.leases) > 0 && !t.leases[0].until.After(now); n++ {
+		t.remove(t.leases[0])
 	}
 	return n
 }

@@ -69,7 +69,6 @@ type Oracle struct {
 	port   *Port
 	meta   Meta
 	cfg    Config
-	logger *slog.Logger
 	memory memory
 	stats  stats
 }
@@ -123,7 +122,7 @@ func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 	first, err := o.memory.take(term, mvcc.Timestamp(mark), mvcc.Timestamp(n))
 	if err != nil {
 		if errors.Is(err, errBroken) {
-			o.logger.Error("oracle: starting again from the persisted mark", "error", err)
+			o.cfg.Logger.Error("oracle: starting again from the persisted mark", "error", err)
 		}
 		return 0, false
 	}
@@ -146,13 +145,11 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	o := &Oracle{system: system, meta: meta, cfg: cfg, logger: cfg.Logger}
+	o := &Oracle{system: system, meta: meta, cfg: cfg}
 	o.memory.clock = cfg.Clock
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
-		return &receiver{
-			cfg: cfg, meta: meta, memory: &o.memory, stats: &o.stats,
-			batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&o.stats.mailbox, &o.stats.waits),
-		}
+		batch := actorkit.NewBatcher[*Call](cfg.Batch).Measured(&o.stats.mailbox, &o.stats.waits)
+		return &receiver{Oracle: o, batch: batch}
 	}, actorkit.Mailbox(), actorkit.On(cfg.Dispatcher)), "oracle")
 	if err != nil {
 		return nil, fmt.Errorf("oracle: spawn the actor: %w", err)
@@ -165,15 +162,12 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 // receiver is the actor. It handles one batch at a time; requests that arrive during it form the
 // next (§2.3: the batching increases with the load).
 type receiver struct {
-	cfg    Config
-	meta   Meta
-	memory *memory
-	stats  *stats
-	batch  *actorkit.Batcher[*Call]
-	self   *actor.PID
-	root   *actor.RootContext
-	closed *closed // the present batch; nil if there is none
-	rest   []*Call // calls for which an earlier batch had no timestamps; they form the next batch
+	*Oracle // its port is set only after the actor has started
+	batch   *actorkit.Batcher[*Call]
+	self    *actor.PID
+	root    *actor.RootContext
+	closed  *closed // the present batch; nil if there is none
+	rest    []*Call // calls for which an earlier batch had no timestamps; they form the next batch
 
 	waiting uint64 // timestamps requested and not answered
 }

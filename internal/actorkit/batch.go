@@ -28,16 +28,18 @@ type BatchConfig struct {
 
 // WithDefaults fills in zero fields.
 func (c BatchConfig) WithDefaults() BatchConfig {
-	if c.MaxMessages <= 0 {
-		c.MaxMessages = DefaultMaxMessages
-	}
-	if c.MaxBytes <= 0 {
-		c.MaxBytes = DefaultMaxBytes
-	}
-	if c.QueueLimit <= 0 {
-		c.QueueLimit = DefaultQueueLimit
-	}
+	c.MaxMessages = Positive(c.MaxMessages, DefaultMaxMessages)
+	c.MaxBytes = Positive(c.MaxBytes, DefaultMaxBytes)
+	c.QueueLimit = Positive(c.QueueLimit, DefaultQueueLimit)
 	return c
+}
+
+// Positive returns v, or the default if v is not positive.
+func Positive[T int | time.Duration](v, byDefault T) T {
+	if v <= 0 {
+		return byDefault
+	}
+	return v
 }
 
 // Flush is the marker that an actor sends to itself when the first message of a batch

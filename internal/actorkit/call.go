@@ -98,10 +98,7 @@ func (p *Port[Q, A]) BoundBytes(limit int, size func(Q) int) {
 
 // NewPort returns a port to pid. limit ≤ 0 means DefaultQueueLimit.
 func NewPort[Q, A any](system *actor.ActorSystem, pid *actor.PID, limit int) *Port[Q, A] {
-	if limit <= 0 {
-		limit = DefaultQueueLimit
-	}
-	return &Port[Q, A]{system: system, pid: pid, limit: int64(limit)}
+	return &Port[Q, A]{system: system, pid: pid, limit: int64(Positive(limit, DefaultQueueLimit))}
 }
 
 // PID returns the actor's process id.
