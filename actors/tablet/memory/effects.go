@@ -118,18 +118,14 @@ type effectsNote struct {
 
 // effectsOf looks up the answer to the request, and issues a mark.
 func (m *Memory) effectsOf(req *pb.EffectsRequest) effectsNote {
-	until, mark := mvcc.Timestamp(req.GetUntil()), &pb.EffectsMark{
-		Tablet: m.tablet.GetTabletId(), Term: m.term,
-	}
-	var n effectsNote
-	since := req.GetSince()
-	n.written = since.GetTablet() != mark.Tablet || since.GetTerm() != mark.Term ||
+	until, since := mvcc.Timestamp(req.GetUntil()), req.GetSince()
+	n := effectsNote{mark: &pb.EffectsMark{Tablet: m.tablet.GetTabletId(), Term: m.term}}
+	n.written = since.GetTablet() != n.mark.Tablet || since.GetTerm() != n.mark.Term ||
 		m.written.since(since.GetSequence(), until)
 	n.hidden = req.GetShown() && (!m.KnowsRuns() || until < m.rollbacks.given ||
 		m.ended.after(until, req.GetTables()) ||
 		slices.ContainsFunc(m.Notifying, func(ts mvcc.Timestamp) bool { return ts <= until }))
-	mark.Sequence = m.written.now()
-	n.mark = mark
+	n.mark.Sequence = m.written.now()
 	return n
 }
 

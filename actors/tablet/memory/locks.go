@@ -90,24 +90,16 @@ func (t *lockTable) count(l *mvcc.Lock, n int) {
 	}
 }
 
-// drop removes the cell's lock, whichever it is.
-func (t *lockTable) drop(c mvcc.Cell) {
-	t.copied = nil
-	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
-		t.count(e.lock, -1)
-	}
-}
-
 // dropFrom removes the locks of a cell and of all cells after it.
 func (t *lockTable) dropFrom(from mvcc.Cell) {
 	// The tree must not change during iteration.
-	var gone []mvcc.Cell
+	var gone []lockEntry
 	t.tree.Ascend(lockEntry{cell: from}, func(e lockEntry) bool {
-		gone = append(gone, e.cell)
+		gone = append(gone, e)
 		return true
 	})
-	for _, c := range gone {
-		t.drop(c)
+	for _, e := range gone {
+		t.remove(e.cell, e.lock.Token)
 	}
 }
 

@@ -39,14 +39,10 @@ func newNotifyTree() *btree.BTreeG[mvcc.CellNotify] {
 }
 
 func newIntentTree() *btree.BTreeG[mvcc.CellIntent] {
-	return btree.NewBTreeGOptions(lessIntent, btree.Options{NoLocks: true})
-}
-
-func lessIntent(a, b mvcc.CellIntent) bool {
-	if a.Cell.Row != b.Cell.Row {
-		return a.Cell.Row < b.Cell.Row
+	less := func(a, b mvcc.CellIntent) bool {
+		return a.Cell.Row < b.Cell.Row || a.Cell.Row == b.Cell.Row && a.StartTS < b.StartTS
 	}
-	return a.StartTS < b.StartTS
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
 // observed returns the column for a read. It is nil if the column is neither in memory nor
@@ -173,11 +169,8 @@ func (c *notifyColumn) revive() {
 func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
 	visit func(mvcc.CellNotify) bool) error {
 	for n, err := range snap.Notifies(key, span.Start, false) {
-		if err != nil {
+		if err != nil || !span.Contains(n.Cell.Row) || !visit(n) {
 			return err
-		}
-		if !span.Contains(n.Cell.Row) || !visit(n) {
-			return nil
 		}
 	}
 	return nil
@@ -190,11 +183,8 @@ func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
 		return nil
 	}
 	for i, err := range snap.Intents(key.Table, key.Column, span.Start) {
-		if err != nil {
+		if err != nil || !span.Contains(i.Cell.Row) || !visit(i) {
 			return err
-		}
-		if !span.Contains(i.Cell.Row) || !visit(i) {
-			return nil
 		}
 	}
 	return nil

@@ -104,8 +104,5 @@ func (q *notifyQueue) back(row string) {
 		return
 	}
 	n, _ := q.tree.Delete(evaluate.Queued{Place: place})
-	q.next++
-	q.places[row] = q.next
-	n.Place = q.next
-	q.tree.Set(n)
+	q.add(n.Notify)
 }

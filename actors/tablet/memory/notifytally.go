@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"math"
-
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
@@ -151,16 +149,14 @@ func (a *ages) counted() []ageBucket {
 
 // oldest returns the oldest timestamp, or one at most a bucket's width before it; 0 if there
 // is none.
-func (a *ages) oldest() mvcc.Timestamp {
-	oldest := mvcc.Timestamp(math.MaxUint64)
+func (a *ages) oldest() (oldest mvcc.Timestamp) {
 	for at, b := range a.buckets {
 		if b.least == 0 { // unknown: the start of the bucket
 			b.least = max(mvcc.TimestampAt(at*a.width()), 1)
 		}
-		oldest = min(oldest, b.least)
-	}
-	if oldest == math.MaxUint64 {
-		return 0
+		if oldest == 0 || b.least < oldest {
+			oldest = b.least
+		}
 	}
 	return oldest
 }

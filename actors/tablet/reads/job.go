@@ -1,9 +1,11 @@
 package reads
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
@@ -29,17 +31,13 @@ type job struct {
 func (j *job) Run() {
 	defer j.shared.finished()
 	if j.shared.term.Load() != j.term {
-		for _, call := range j.calls {
-			call.Reply(j.lostLeadership())
-		}
+		j.refuse(j.lostLeadership())
 		return
 	}
 	snap := j.openSnap()
 	defer snap.Close()
 	if refusal := j.check(snap); refusal != nil {
-		for _, call := range j.calls {
-			call.Reply(refusal)
-		}
+		j.refuse(refusal)
 		return
 	}
 	j.view.Open(snap, mvcc.Timestamp(j.shared.safepoint.Load()))
@@ -72,12 +70,16 @@ func (j *job) Run() {
 	}
 }
 
+func (j *job) refuse(answer *pb.TabletResponse) {
+	for _, call := range j.calls {
+		call.Reply(answer)
+	}
+}
+
 // openSnap opens the Snap for answering the calls. Only histories read locks from the store.
 func (j *job) openSnap() *store.Snap {
-	for _, call := range j.calls {
-		if call.Req.GetHistory() != nil {
-			return j.shared.Store.SnapWithLocks()
-		}
+	if slices.ContainsFunc(j.calls, func(c *Call) bool { return c.Req.GetHistory() != nil }) {
+		return j.shared.Store.SnapWithLocks()
 	}
 	return j.shared.Store.Snap()
 }
@@ -165,11 +167,7 @@ func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err er
 // it. The timestamp stays the same when the read waits for a reservation and is retried: otherwise
 // each new reservation of a busy cell would block the read.
 func readAt(call *Call) mvcc.Timestamp {
-	get := call.Req.GetGet()
-	if get.GetAt() != 0 {
-		return mvcc.Timestamp(get.GetAt())
-	}
-	return mvcc.Timestamp(call.Note)
+	return mvcc.Timestamp(cmp.Or(call.Req.GetGet().GetAt(), call.Note))
 }
 
 // check compares the epoch in the snap with that of the capture: a split in between has moved

@@ -20,7 +20,9 @@ type Pool struct {
 func (p *Pool) Waiting() (reads, background int) { return p.reads.waiting(), p.background.waiting() }
 
 // Lanes returns a tablet's new lanes, for reads and for background work.
-func (p *Pool) Lanes() (reads, background *Lane) { return p.reads.lane(), p.background.lane() }
+func (p *Pool) Lanes() (reads, background *Lane) {
+	return &Lane{workers: p.reads}, &Lane{workers: p.background}
+}
 
 // workers are goroutines that serve the lanes round-robin, one job of each.
 type workers struct {
@@ -69,9 +71,6 @@ func newWorkers(n int) *workers {
 	}
 	return w
 }
-
-// lane returns a new, empty lane.
-func (w *workers) lane() *Lane { return &Lane{workers: w} }
 
 // Submit queues a job. The caller limits the number of its jobs.
 func (l *Lane) Submit(j Job) { l.add(j, math.MaxInt) }

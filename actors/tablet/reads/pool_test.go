@@ -6,7 +6,8 @@ import "testing"
 func TestReadLanesTakeTurns(t *testing.T) {
 	p := NewPool(1)
 	gate := make(chan struct{})
-	busy, first, second := p.reads.lane(), p.reads.lane(), p.reads.lane()
+	lane := func() *Lane { l, _ := p.Lanes(); return l }
+	busy, first, second := lane(), lane(), lane()
 	busy.Submit(funcJob(func() { <-gate }))
 	var order []string // by the only worker
 	for range 50 {

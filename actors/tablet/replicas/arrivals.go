@@ -302,9 +302,7 @@ func (s *Set) replace(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) 
 		needed, err = s.exchange(id, a, taken)
 	}
 	for _, r := range taken {
-		if again := s.reopen(r.Tablet); again != nil {
-			s.setClosed(r.Tablet, again)
-		}
+		_ = s.reopenOrClose(r.Tablet)
 	}
 	if err == nil {
 		err = s.open(id, have)

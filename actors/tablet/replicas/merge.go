@@ -65,9 +65,7 @@ func (s *Set) merge(m *snapshot.Merge) {
 		s.gone(right)
 		err = s.open(left, have)
 	} else if s.current(right) != 0 {
-		if again := s.reopen(right); again != nil {
-			s.setClosed(right, again)
-		}
+		_ = s.reopenOrClose(right)
 	}
 	if err != nil {
 		s.setClosed(left, err)

@@ -67,6 +67,15 @@ func (s *Set) reopen(id uint64) error {
 	return s.openStored(r)
 }
 
+// reopenOrClose is like reopen, and records an error as the reason why the replica stays closed.
+func (s *Set) reopenOrClose(id uint64) error {
+	err := s.reopen(id)
+	if err != nil {
+		s.setClosed(id, err)
+	}
+	return err
+}
+
 // openStored opens a replica in the store. It destroys one that its tombstone forbids instead.
 func (s *Set) openStored(r snapshot.Replica) error {
 	err := s.checkTombstone(r.Tablet, r.ReplicaID)
@@ -191,8 +200,7 @@ func (s *Set) openAgain(id uint64) {
 	if closed == nil { // the replica was destroyed, or a split has opened it
 		return
 	}
-	if err := s.reopen(id); err != nil {
-		s.setClosed(id, err)
+	if err := s.reopenOrClose(id); err != nil {
 		s.logger.Error("a replica stays closed; it is tried again", "tablet", id, "error", err)
 	}
 }

@@ -95,13 +95,8 @@ func confOf(m *wire.TabletState) (*raftpb.ConfState, error) {
 
 // inConf reports whether the replica belongs to the configuration.
 func inConf(conf *raftpb.ConfState, replica uint64) bool {
-	for _, ids := range [][]uint64{conf.Voters, conf.Learners, conf.VotersOutgoing,
-		conf.LearnersNext} {
-		if slices.Contains(ids, replica) {
-			return true
-		}
-	}
-	return false
+	ids := slices.Concat(conf.Voters, conf.Learners, conf.VotersOutgoing, conf.LearnersNext)
+	return slices.Contains(ids, replica)
 }
 
 // Place returns the captured state's position in the log, in the form that raft expects.

@@ -159,11 +159,11 @@ func (i *Installer) fill(staged *store.Cursor) error {
 		if len(entries) == 0 || err != nil {
 			return err
 		}
-		all := newBatches()
+		all := batches{{}}
 		for _, e := range entries {
 			all.room(store.Cost(e.Key, e.Value)).Put(e.Key, e.Value)
 		}
-		for _, b := range all.list {
+		for _, b := range all {
 			if err := i.write("fill", b); err != nil {
 				return err
 			}

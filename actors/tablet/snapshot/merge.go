@@ -108,11 +108,6 @@ func (r *Replica) NeededBy(left *Replica) bool {
 // putGone adds the removal of the replica of a merged tablet: a tombstone for all ids. The rows,
 // which now belong to another tablet, stay.
 func putGone(b *store.Batch, tablet uint64) error {
-	record, err := proto.Marshal(&wire.Tombstone{NextReplicaId: math.MaxUint64})
-	if err != nil {
-		return fmt.Errorf("encode the tombstone of tablet %d: %w", tablet, err)
-	}
-	b.PutTombstone(tablet, record)
 	b.DeleteReplica(tablet)
-	return nil
+	return putTombstone(b, tablet, &wire.Tombstone{NextReplicaId: math.MaxUint64})
 }

@@ -185,7 +185,7 @@ func (a *Arrival) send(b *store.Batch, done func(error)) {
 // stage puts the entries into as many batches as the store's limits require. They need no
 // sync of their own: the marker, which is synced, comes after them.
 func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
-	all := newBatches()
+	all := batches{{}}
 	for _, e := range entries {
 		entry := store.Entry{Key: e.Key, Value: e.Value}
 		err := a.filled.Check(entry)
@@ -197,32 +197,21 @@ func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 		}
 		all.room(store.StageCost(entry)).Stage(a.marker.TabletId, entry)
 	}
-	return all.list, nil
+	return all, nil
 }
 
 // batches splits entries into batches within the store's limits. There is always at least
 // one.
-type batches struct{ list []*store.Batch }
-
-func newBatches() *batches {
-	b := &batches{}
-	b.open()
-	return b
-}
-
-func (b *batches) open() *store.Batch {
-	next := &store.Batch{}
-	b.list = append(b.list, next)
-	return next
-}
+type batches []*store.Batch
 
 // room returns a batch with room for that much more. An entry too large for any batch gets
 // one of its own, which the store refuses.
 func (b *batches) room(size, entries int) *store.Batch {
-	last := b.list[len(b.list)-1]
+	last := (*b)[len(*b)-1]
 	if last.Len() > 0 && (last.Size()+size > store.MaxBatchBytes ||
 		last.Len()+entries > store.MaxBatchLen) {
-		return b.open()
+		last = &store.Batch{}
+		*b = append(*b, last)
 	}
 	return last
 }
