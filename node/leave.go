@@ -80,7 +80,7 @@ func (t *tablets) transferOne(ctx context.Context, id uint64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, oneTransferTimeout)
 	defer cancel()
-	leader, err := tablet.TransferAway(ctx, port)
+	leader, err := tablet.TransferTo(ctx, port, 0)
 	if err == nil {
 		recordLeader(t.router, id, t.node, leader)
 	}

@@ -26,13 +26,15 @@ func (e *evaluation) raiseMark(call *Call, to uint64) {
 	e.ownEntry(own)
 }
 
-// ownEntry proposes a command in a separate entry, and reports whether Raft accepted it. It first
-// proposes earlier evaluated commands, so that the log keeps the order of evaluation.
-func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
+// ownEntry proposes a command in a separate entry. It first proposes earlier evaluated commands, so
+// that the log keeps the order of evaluation. If Raft refuses the proposal, evaluation must not use
+// the catalogue, bound or safepoint that it raises.
+func (e *evaluation) ownEntry(p *proposal) {
 	e.propose(e.proposal)
-	proposed = e.propose(p)
+	if !e.propose(p) {
+		e.revertToInFlight()
+	}
 	e.proposal = e.newProposal()
-	return proposed
 }
 
 // markResponse returns the leader's term and the mark as of the last entry handed to the
@@ -56,10 +58,7 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	own.command.Catalogue = message
 	own.answer(call, response)
 	e.memory.Raise(memory.NewCatalogue(message), 0, 0)
-	// If Raft refused the proposal, evaluation must not use its catalogue.
-	if !e.ownEntry(own) {
-		e.revertToInFlight()
-	}
+	e.ownEntry(own)
 }
 
 // oldestOf is the number of locks that a status examines for the oldest one. More locks

@@ -242,9 +242,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	t.history.Note(p.muts)
 	// Only now: if a reservation were released before its effects are visible, a reader could
 	// miss them.
-	for _, h := range p.holds {
-		t.reservations.release(h)
-	}
+	t.reservations.release(p.holds...)
 	// The safepoint may have risen, or a table may have been dropped: there may be history to
 	// collect.
 	if p.command.Safepoint != 0 || p.command.Catalogue != nil {

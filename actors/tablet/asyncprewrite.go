@@ -1,7 +1,6 @@
 package tablet
 
 import (
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -20,33 +19,20 @@ func (e *evaluation) asyncPrewrite(call *Call, r mvcc.PrewriteRequest) {
 		e.waiting.hold(call, obstacle{start: r.StartTS, token: o.token})
 		return
 	}
-	for i := range r.Writes {
-		// As in onePhaseCommit: the state must not change before the timestamp arrives.
-		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
-			e.waiting.hold(call, obstacle{proposal: n})
-			return
-		}
+	if e.awaitEffects(call, r.Writes, r.StartTS) {
+		return
 	}
 	r.MinCommitTS = mvcc.MaxTimestamp // only for the check
 	result, effects, err := mvcc.Prewrite(e.view, r, e.cfg.Limits)
 	switch {
-	case err != nil:
-		e.refuse(call, err)
-	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
-		e.waiting.hold(call, reserved(result.Locks))
+	case e.unjudged(call, result, err):
 	case result.Status != mvcc.StatusOK || len(effects) == 0: // refused, or an earlier copy's locks are there
 		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.answer(call, evaluate.Result(result))
 	default:
-		e.stampCommit(e.reservations.openPrewrite(call, r, e.group.Term()))
+		request := mvcc.OnePhaseRequest{StartTS: r.StartTS, Writes: r.Writes}
+		e.stampCommit(e.reservations.open(call, request, &r, e.group.Term()))
 	}
-}
-
-// openPrewrite records a new prewrite of an asynchronous commit, under a new token.
-func (r *reservations) openPrewrite(call *Call, request mvcc.PrewriteRequest, term uint64) *reservedCommit {
-	o := r.open(call, mvcc.OnePhaseRequest{StartTS: request.StartTS, Writes: request.Writes}, term)
-	o.prewrite = &request
-	return o
 }
 
 // evaluate returns the result and the effects of the commit or of the prewrite at the timestamp.
@@ -57,9 +43,4 @@ func (o *reservedCommit) evaluate(e *evaluation, at mvcc.Timestamp) (mvcc.Result
 	r := *o.prewrite
 	r.MinCommitTS = at
 	return mvcc.Prewrite(e.view, r, e.cfg.Limits)
-}
-
-// wantsSpare reports whether the client wants a timestamp for its next transaction.
-func wantsSpare(req *pb.TabletRequest) bool {
-	return req.GetOnePhase().GetSpare() || req.GetPrewrite().GetSpare()
 }

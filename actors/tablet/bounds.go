@@ -24,8 +24,7 @@ func (c *check) collect(r *pb.CollectRequest) {
 		}
 	}
 	if n != 1 {
-		c.refuse(wire.Failure(pb.Error_CODE_INVALID,
-			"one of bound, confirm and safepoint must be set, not %d", n))
+		c.refuse(pb.Error_CODE_INVALID, "one of bound, confirm and safepoint must be set, not %d", n)
 	}
 }
 
@@ -45,16 +44,15 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	default:
 		// The bound or safepoint is as high already, but may still be in flight: the answer waits
 		// until it is committed.
-		e.proposal.answer(call, e.collectResponse(nil, false))
+		e.proposal.answer(call, e.collectResponse())
 	}
 }
 
 // collectResponse returns the response to each of the three steps, with the bound and the
 // safepoint that evaluation uses.
-func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
+func (e *evaluation) collectResponse() *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{
-		Bound: uint64(e.memory.Bound), Safepoint: uint64(e.memory.Safepoint), Confirmed: confirmed,
-		Unsettled: unsettled,
+		Bound: uint64(e.memory.Bound), Safepoint: uint64(e.memory.Safepoint),
 	}}}
 }
 
@@ -67,10 +65,8 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	e.reads.RaiseSafepoint(safepoint)
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
-	own.answer(call, e.collectResponse(nil, false))
-	if !e.ownEntry(own) {
-		e.revertToInFlight()
-	}
+	own.answer(call, e.collectResponse())
+	e.ownEntry(own)
 }
 
 // revertToInFlight resets the bound, the safepoint and the catalogue to what is applied or
@@ -112,7 +108,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	// The tablet has no queue that bounds concurrent confirmations; a full lane refuses more.
 	taken := e.reads.background.TrySubmit(&confirmJob{
 		shared: e.reads.Shared, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
-		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
+		settled: settled, unsettled: unsettled, answer: e.collectResponse(),
 	})
 	if !taken {
 		call.Reply(wire.Failure(pb.Error_CODE_OVERLOADED,

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/tablet/memory"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -22,12 +21,6 @@ type changesWaiting struct {
 	until time.Time
 }
 
-// recordFrom is the timestamp from which a record of changes is complete.
-type recordFrom struct {
-	record *memory.Record
-	from   mvcc.Timestamp
-}
-
 // awaitChanges begins to record changes, if the call asks for them. It returns true if the call
 // now waits or has been refused, and false if it must be evaluated.
 func (t *Tablet) awaitChanges(call *Call) bool {
@@ -40,7 +33,9 @@ func (t *Tablet) awaitChanges(call *Call) bool {
 	}
 	record, begun := t.memory.Record()
 	if begun || record.Incomplete() {
-		t.completeRecord(record)
+		// The record is complete above a timestamp that is requested after the record's begin. If the
+		// request fails, the next request for changes repeats it.
+		t.withTimestamp(func(from mvcc.Timestamp) { t.memory.Complete(record, from) })
 	}
 	wait := min(time.Duration(req.WaitMs)*time.Millisecond, maxChangesWait)
 	if wait <= 0 || !record.Idle(mvcc.Timestamp(req.Since)) {
@@ -49,20 +44,6 @@ func (t *Tablet) awaitChanges(call *Call) bool {
 	t.changes = append(t.changes, changesWaiting{call, time.Now().Add(wait)})
 	t.waiting.arm()
 	return true
-}
-
-// completeRecord requests the timestamp above which a new record is complete. The request follows
-// the record's begin. If it fails, the next request for changes repeats it.
-func (t *Tablet) completeRecord(record *memory.Record) {
-	if now, ok := t.host.TimestampsNow(1); ok {
-		t.memory.Complete(record, now)
-		return
-	}
-	t.host.Timestamps(1, nil, func(first mvcc.Timestamp, err error) {
-		if err == nil {
-			t.self.send(&recordFrom{record, first})
-		}
-	})
 }
 
 // releaseChanges ends the waits of requests for changes: of all of them if now is zero, otherwise

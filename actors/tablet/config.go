@@ -79,18 +79,10 @@ const DefaultIndexed = 32 << 10
 
 func (cfg Config) withDefaults() Config {
 	cfg.Metrics = cmp.Or(cfg.Metrics, &Metrics{})
-	if cfg.MaxWait <= 0 {
-		cfg.MaxWait = 10 * time.Second
-	}
-	if cfg.MaxDelay <= 0 {
-		cfg.MaxDelay = 3 * time.Millisecond
-	}
-	if cfg.Pipeline <= 0 {
-		cfg.Pipeline = DefaultPipeline
-	}
-	if cfg.Indexed <= 0 {
-		cfg.Indexed = DefaultIndexed
-	}
+	cfg.MaxWait = actorkit.Positive(cfg.MaxWait, 10*time.Second)
+	cfg.MaxDelay = actorkit.Positive(cfg.MaxDelay, 3*time.Millisecond)
+	cfg.Pipeline = actorkit.Positive(cfg.Pipeline, DefaultPipeline)
+	cfg.Indexed = actorkit.Positive(cfg.Indexed, DefaultIndexed)
 	if cfg.Origins == nil {
 		cfg.Origins = func() bool { return true }
 	}

@@ -98,10 +98,8 @@ func (t *Tablet) onTimestampsGranted(m *timestampsGranted) {
 	t.counters.batches++
 	t.inHand = append(t.inHand, m.calls...)
 	if m.err != nil {
-		for _, call := range m.calls {
-			call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again",
-				m.err))
-		}
+		replyAll(m.calls, wire.Failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again",
+			m.err))
 	} else {
 		noteTimestamps(m.calls, m.first, t.memory)
 		// The leadership or the range may have changed during the request.

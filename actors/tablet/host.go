@@ -57,3 +57,24 @@ type mailbox struct {
 }
 
 func (m *mailbox) send(message any) { m.root.Send(m.pid, message) }
+
+// timestampGranted is a timestamp that a turn has requested from the oracle, and its use in a later
+// turn.
+type timestampGranted struct {
+	at   mvcc.Timestamp
+	then func(mvcc.Timestamp)
+}
+
+// withTimestamp calls then with a timestamp from the oracle: at once if the oracle answers without a
+// message, otherwise in a later turn, or never if the request fails.
+func (o *proposer) withTimestamp(then func(mvcc.Timestamp)) {
+	if now, ok := o.host.TimestampsNow(1); ok {
+		then(now)
+		return
+	}
+	o.host.Timestamps(1, nil, func(first mvcc.Timestamp, err error) {
+		if err == nil {
+			o.waiting.self.send(&timestampGranted{first, then})
+		}
+	})
+}

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"errors"
+	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -60,18 +61,16 @@ func (t *Tablet) stepDown(cause error) {
 	// The remaining reservations belong to commits that were not proposed: lose has released the
 	// others.
 	for _, o := range t.reservations.held {
-		for _, call := range o.calls {
-			call.Reply(refused)
-		}
+		replyAll(o.calls, refused)
 	}
-	waiting := [][]*Call{
-		t.batch.Take(), held, t.barrier.clear(unknown, refused), callsOf(t.waiting.mutations), callsOf(t.waiting.reads),
+	replyAll(t.batch.Take(), refused)
+	replyAll(held, refused)
+	replyAll(t.barrier.clear(unknown, refused), refused)
+	for _, w := range slices.Concat(t.waiting.mutations, t.waiting.reads) {
+		w.call.Reply(refused)
 	}
-	waiting = append(waiting, t.reads.clear()...)
-	for _, calls := range waiting {
-		for _, call := range calls {
-			call.Reply(refused)
-		}
+	for _, calls := range t.reads.clear() {
+		replyAll(calls, refused)
 	}
 	for _, w := range t.changes {
 		w.call.Reply(refused)

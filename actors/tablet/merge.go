@@ -29,7 +29,7 @@ import (
 func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
 	d, other := c.tablet.descriptor, r.GetOther()
 	refuse := func(format string, args ...any) {
-		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "tablet %d: "+format, append([]any{c.tablet.id}, args...)...))
+		c.refuse(pb.Error_CODE_INVALID, "tablet %d: "+format, append([]any{c.tablet.id}, args...)...)
 	}
 	end, bounded := wire.EndOf(d)
 	otherEnd, otherBounded := wire.EndOf(other)
@@ -66,11 +66,6 @@ func (o *proposer) duringMerge(req *pb.TabletRequest) *pb.TabletResponse {
 			o.id, o.took.TabletId)
 	}
 	return nil
-}
-
-// beginMerge queues a step; it is proposed once nothing is in flight.
-func (e *evaluation) beginMerge(call *Call, r *pb.MergeRequest) {
-	e.barrier.take(&exclusive{call: call, merge: r})
 }
 
 // mergeStep returns the command of a step. The tablet that takes another's rows gets an

@@ -96,23 +96,46 @@ func (e *evaluation) evaluateCall(call *Call) {
 		return
 	}
 	result, muts, err := evaluate.Rule(e.view, call.Req, e.cfg.Limits)
+	if e.unjudged(call, result, err) {
+		return
+	}
+	if refusal := e.addEffects(muts); refusal != nil {
+		call.Reply(refusal)
+		return
+	}
+	e.cleared(result)
+	e.cfg.Metrics.Contended.observe(result)
+	e.proposal.trace(e.cfg.Traces, call.Req, muts)
+	e.proposal.answer(call, evaluate.Result(result))
+}
+
+// unjudged handles an evaluation that failed or encountered a reservation, and reports whether it
+// did. A reservation is only in this leader's memory: the client could not resolve it, so the call
+// waits here.
+func (e *evaluation) unjudged(call *Call, result mvcc.Result, err error) bool {
+	on := reserved(result.Locks)
 	switch {
 	case err != nil:
 		e.refuse(call, err)
-	// A reservation is only in this leader's memory: the client could not resolve it, so
-	// the call waits here.
-	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
-		e.waiting.hold(call, reserved(result.Locks))
+	case result.Status == mvcc.StatusLocked && on.token != 0:
+		e.waiting.hold(call, on)
 	default:
-		if refusal := e.addEffects(muts); refusal != nil {
-			call.Reply(refusal)
-			return
-		}
-		e.cleared(result)
-		e.cfg.Metrics.Contended.observe(result)
-		e.proposal.trace(e.cfg.Traces, call.Req, muts)
-		e.proposal.answer(call, evaluate.Result(result))
+		return false
 	}
+	return true
+}
+
+// awaitEffects parks a call that reserves cells until no effect in flight concerns their locks or
+// records: the state must not change between its check and its evaluation. It reports whether it
+// did.
+func (e *evaluation) awaitEffects(call *Call, writes []mvcc.CellWriteRequest, start mvcc.Timestamp) bool {
+	for i := range writes {
+		if n := e.memory.InFlight(writes[i].Cell, start); n != 0 {
+			e.waiting.hold(call, obstacle{proposal: n})
+			return true
+		}
+	}
+	return false
 }
 
 // ascending returns the number of cells whose newest records the operation looks up. Clients send them
@@ -144,7 +167,7 @@ func (e *evaluation) evaluateHere(call *Call) bool {
 		e.beginSplit(call, op.Split)
 		return true
 	case *pb.TabletRequest_Merge:
-		e.beginMerge(call, op.Merge)
+		e.barrier.take(&exclusive{call: call, merge: op.Merge})
 		return true
 	case *pb.TabletRequest_Collect:
 		e.collect(call, op.Collect)

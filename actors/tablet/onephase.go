@@ -71,27 +71,19 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		o.calls = append(o.calls, call) // answered with the first
 		return
 	}
-	for i := range r.Writes {
-		// An effect in flight concerns the cell's lock or records: the check waits until it is
-		// visible or lost.
-		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
-			e.waiting.hold(call, obstacle{proposal: n})
-			return
-		}
+	if e.awaitEffects(call, r.Writes, r.StartTS) {
+		return
 	}
 	e.view.Twice(len(r.Writes))
 	result, err := mvcc.CheckOnePhase(e.view, r)
 	switch {
-	case err != nil:
-		e.refuse(call, err)
-	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
-		e.waiting.hold(call, reserved(result.Locks))
+	case e.unjudged(call, result, err):
 	// A refusal may depend on effects in flight, so it waits for them in the proposal.
 	case result.Status != mvcc.StatusOK:
 		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.answer(call, evaluate.Result(result))
 	default:
-		e.stampCommit(e.reservations.open(call, r, e.group.Term()))
+		e.stampCommit(e.reservations.open(call, r, nil, e.group.Term()))
 	}
 }
 
@@ -116,11 +108,15 @@ type reservations struct {
 	tokens uint64                             // last token; not reused in later terms either
 }
 
-// open records a new one-phase commit, under a new token.
-func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint64) *reservedCommit {
+// open records a new one-phase commit, or a new prewrite of an asynchronous commit, under a new
+// token.
+func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, prewrite *mvcc.PrewriteRequest,
+	term uint64) *reservedCommit {
 	r.tokens++
-	o := &reservedCommit{token: r.tokens, term: term, request: request, first: [1]*Call{call},
-		spare: wantsSpare(call.Req)}
+	o := &reservedCommit{
+		token: r.tokens, term: term, request: request, prewrite: prewrite, first: [1]*Call{call},
+		spare: call.Req.GetOnePhase().GetSpare() || call.Req.GetPrewrite().GetSpare(),
+	}
 	o.calls = o.first[:]
 	r.held[request.StartTS] = o
 	return o
@@ -134,20 +130,21 @@ func (r *reservations) put(o *reservedCommit) { r.memory.Reserve(o.request.Write
 // is a different one.
 func (r *reservations) holds(o *reservedCommit) bool { return r.held[o.request.StartTS] == o }
 
-// release removes the reservation, once the effects are visible or the commit is abandoned or lost.
-func (r *reservations) release(o *reservedCommit) {
-	if r.holds(o) {
-		delete(r.held, o.request.StartTS)
-		r.memory.Release(o.request.Writes, o.token)
+// release removes the reservations, once the effects are visible or the commits are abandoned or
+// lost.
+func (r *reservations) release(commits ...*reservedCommit) {
+	for _, o := range commits {
+		if r.holds(o) {
+			delete(r.held, o.request.StartTS)
+			r.memory.Release(o.request.Writes, o.token)
+		}
 	}
 }
 
 // abandon ends a one-phase commit that was certainly not proposed, and answers its calls.
 func (r *reservations) abandon(o *reservedCommit, answer *pb.TabletResponse) {
 	r.release(o)
-	for _, call := range o.calls {
-		call.Reply(answer)
-	}
+	replyAll(o.calls, answer)
 }
 
 // overdue returns the one-phase commits that have waited too long for the oracle, and

@@ -343,9 +343,7 @@ func (o *proposer) attach(p *proposal) {
 		last := o.pipeline.inflight[n-1]
 		last.holds = append(last.holds, p.holds...)
 	} else {
-		for _, h := range p.holds {
-			o.reservations.release(h)
-		}
+		o.reservations.release(p.holds...)
 	}
 	if q := o.pipeline.unanswered(); q != nil {
 		q.replies = append(q.replies, p.replies...)
@@ -366,9 +364,7 @@ func (p *proposal) deliver() {
 // reservations, and sends the answer to all its callers.
 func (o *proposer) lose(p *proposal, answer *pb.TabletResponse) {
 	o.memory.Lost(p.number, p.muts)
-	for _, h := range p.holds {
-		o.reservations.release(h)
-	}
+	o.reservations.release(p.holds...)
 	for _, r := range p.replies {
 		r.call.Reply(answer)
 	}

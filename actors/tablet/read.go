@@ -144,23 +144,12 @@ func (r *readStages) prepareShown(calls []*Call) {
 	if p.memory.KnowsRuns() {
 		return
 	}
-	if now, ok := p.host.TimestampsNow(1); ok {
-		p.memory.Took(now)
-		return
-	}
-	m := &tookTime{term: p.group.Term()}
-	p.host.Timestamps(1, nil, func(first mvcc.Timestamp, err error) {
-		if err == nil {
-			m.now = first
-			r.Send(m)
+	term := p.group.Term()
+	p.withTimestamp(func(now mvcc.Timestamp) {
+		if p.leading && p.group.Term() == term {
+			p.memory.Took(now)
 		}
 	})
-}
-
-// tookTime is a timestamp that a leader has requested in a term.
-type tookTime struct {
-	term uint64
-	now  mvcc.Timestamp
 }
 
 // indexJob works on the notification index, on a background worker.

@@ -191,7 +191,7 @@ func TestTransfer(t *testing.T) {
 	}
 	g.wait("away", func() bool {
 		lead := g.leader(groupTablet)
-		to, err := TransferAway(t.Context(), g.nodes[lead].port(groupTablet))
+		to, err := TransferTo(t.Context(), g.nodes[lead].port(groupTablet), 0)
 		return err == nil && to != lead
 	})
 }

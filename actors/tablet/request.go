@@ -62,6 +62,13 @@ func (o *proposer) notLeader(format string, args ...any) *pb.TabletResponse {
 	return r
 }
 
+// replyAll sends the same answer to all calls.
+func replyAll(calls []*Call, answer *pb.TabletResponse) {
+	for _, call := range calls {
+		call.Reply(answer)
+	}
+}
+
 func (o *proposer) removed() bool { return errors.Is(o.failed, errRemoved) }
 
 // wrongTablet returns an answer with the descriptors that correct the sender's map: this
@@ -125,28 +132,33 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 		c.cell(s.Cell, !s.Elsewhere)
 	}
 	c.writes(s.Writes)
-	c.cells(s.Cells)
-	c.cells(s.Intents)
-	c.named(s.Named)
-	switch op := req.Op.(type) { // checks of single operations
+	c.cells(s.Cells, "cells", true)
+	c.cells(s.Intents, "cells", true)
+	if n := len(s.Named) + 1; n > mvcc.MaxAsyncCells {
+		c.refuse(pb.Error_CODE_TOO_LARGE, "asynchronous commit of %d cells; at most %d", n, mvcc.MaxAsyncCells)
+	}
+	c.cells(s.Named, "cells", false) // other tablets may hold them
+	switch op := req.Op.(type) {     // checks of single operations
 	case *pb.TabletRequest_Scan:
-		c.resume(op.Scan.GetResume())
+		if at := op.Scan.GetResume(); at != nil { // it may be outside of the range
+			c.cell(at, false)
+		}
 	case *pb.TabletRequest_Walk:
-		c.columns(op.Walk.GetColumns())
+		c.cells(op.Walk.GetColumns(), "columns", false)
 	case *pb.TabletRequest_RawWrite:
 		for _, k := range op.RawWrite.GetConditions() {
 			c.cell(k.GetCell(), true)
 		}
 	case *pb.TabletRequest_Mark:
 		if id := c.tablet.id; id != MetaTabletID {
-			c.refuse(wire.Failure(pb.Error_CODE_INVALID,
-				"the oracle's mark is kept by the meta tablet, not by tablet %d", id))
+			c.refuse(pb.Error_CODE_INVALID,
+				"the oracle's mark is kept by the meta tablet, not by tablet %d", id)
 		}
 	case *pb.TabletRequest_Restore:
 		deleted := func(w *pb.CellWrite) bool { return w.GetKind() != pb.Kind_KIND_PUT }
 		if s.Incomplete || slices.ContainsFunc(s.Writes, deleted) {
-			c.refuse(wire.Failure(pb.Error_CODE_INVALID,
-				"each restored cell must be a put with its start and commit timestamps"))
+			c.refuse(pb.Error_CODE_INVALID,
+				"each restored cell must be a put with its start and commit timestamps")
 		}
 	case *pb.TabletRequest_History:
 		c.row(op.History.GetTable(), op.History.GetRow())
@@ -192,25 +204,25 @@ type check struct {
 	bytes   int
 }
 
-func (c *check) refuse(r *pb.TabletResponse) {
+func (c *check) refuse(code pb.Error_Code, format string, args ...any) {
 	if c.refused == nil {
-		c.refused = r
+		c.refused = wire.Failure(code, format, args...)
 	}
 }
 
 // startTS refuses timestamps that the oracle never assigns to a transaction.
 func (c *check) startTS(ts uint64) {
 	if ts == 0 || mvcc.Timestamp(ts) == mvcc.MaxTimestamp {
-		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "timestamp %d cannot be a transaction's", ts))
+		c.refuse(pb.Error_CODE_INVALID, "timestamp %d cannot be a transaction's", ts)
 	}
 }
 
 // row refuses a row outside of the tablet's range, with the descriptors that correct the
 // sender's map.
 func (c *check) row(table uint32, row []byte) {
-	if !wire.Holds(c.tablet.descriptor, wire.Position{Table: mvcc.TableID(table),
-		Row: wire.String(row)}) {
-		c.refuse(c.tablet.wrongTablet("a range without table %d row %q", table, clip(row)))
+	at := wire.Position{Table: mvcc.TableID(table), Row: wire.String(row)}
+	if c.refused == nil && !wire.Holds(c.tablet.descriptor, at) {
+		c.refused = c.tablet.wrongTablet("a range without table %d row %q", table, clip(row))
 	}
 }
 
@@ -219,60 +231,26 @@ func (c *check) cell(p *pb.Cell, inRange bool) {
 	lim := &c.tablet.cfg.Limits
 	switch {
 	case p == nil:
-		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "a cell is missing from the request"))
+		c.refuse(pb.Error_CODE_INVALID, "a cell is missing from the request")
 	case p.Class > uint32(mvcc.ClassAck):
-		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "unknown column class %d", p.Class))
+		c.refuse(pb.Error_CODE_INVALID, "unknown column class %d", p.Class)
 	case len(p.Row) > lim.Row:
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "row of %d bytes; at most %d", len(p.Row),
-			lim.Row))
+		c.refuse(pb.Error_CODE_TOO_LARGE, "row of %d bytes; at most %d", len(p.Row), lim.Row)
 	case len(p.Column) > lim.Column:
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "column of %d bytes; at most %d", len(p.Column),
-			lim.Column))
+		c.refuse(pb.Error_CODE_TOO_LARGE, "column of %d bytes; at most %d", len(p.Column), lim.Column)
 	case inRange:
 		c.row(p.Table, p.Row)
 	}
 }
 
-// cells checks addresses and their number.
-func (c *check) cells(ps []*pb.Cell) {
+// cells checks addresses of cells, or of columns, which have no rows, and their number.
+func (c *check) cells(ps []*pb.Cell, what string, inRange bool) {
 	if len(ps) > maxOperationCells {
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation on %d cells; at most %d", len(ps),
-			maxOperationCells))
+		c.refuse(pb.Error_CODE_TOO_LARGE, "operation on %d %s; at most %d", len(ps), what, maxOperationCells)
 		return
 	}
 	for _, p := range ps {
-		c.cell(p, true)
-	}
-}
-
-// named checks addresses that other tablets may hold, and their number.
-func (c *check) named(ps []*pb.Cell) {
-	if len(ps) >= mvcc.MaxAsyncCells {
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "asynchronous commit of %d cells; at most %d",
-			len(ps)+1, mvcc.MaxAsyncCells))
-		return
-	}
-	for _, p := range ps {
-		c.cell(p, false)
-	}
-}
-
-// columns checks addresses of columns, which have no rows, and their number.
-func (c *check) columns(ps []*pb.Cell) {
-	if len(ps) > maxOperationCells {
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation on %d columns; at most %d", len(ps),
-			maxOperationCells))
-		return
-	}
-	for _, p := range ps {
-		c.cell(p, false)
-	}
-}
-
-// resume checks the position from which a scan continues, which may be outside of the range.
-func (c *check) resume(p *pb.Cell) {
-	if p != nil {
-		c.cell(p, false)
+		c.cell(p, inRange)
 	}
 }
 
@@ -282,21 +260,18 @@ func (c *check) writes(ws []*pb.CellWrite) {
 	for _, w := range ws {
 		c.cell(w.GetCell(), true)
 		if k := w.GetKind(); k < pb.Kind_KIND_PUT || k > pb.Kind_KIND_LOCK {
-			c.refuse(wire.Failure(pb.Error_CODE_INVALID, "unknown kind of write %d", w.GetKind()))
+			c.refuse(pb.Error_CODE_INVALID, "unknown kind of write %d", w.GetKind())
 		}
 		if len(w.GetValue()) > lim.Value {
-			c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "value of %d bytes; at most %d",
-				len(w.GetValue()), lim.Value))
+			c.refuse(pb.Error_CODE_TOO_LARGE, "value of %d bytes; at most %d", len(w.GetValue()), lim.Value)
 		}
 		c.bytes += len(w.GetCell().GetRow()) + len(w.GetCell().GetColumn()) + len(w.GetValue())
 	}
 	if c.bytes > lim.Batch {
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation of %d bytes; at most %d", c.bytes,
-			lim.Batch))
+		c.refuse(pb.Error_CODE_TOO_LARGE, "operation of %d bytes; at most %d", c.bytes, lim.Batch)
 	}
 	if len(ws) > maxOperationCells {
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation of %d cells; at most %d", len(ws),
-			maxOperationCells))
+		c.refuse(pb.Error_CODE_TOO_LARGE, "operation of %d cells; at most %d", len(ws), maxOperationCells)
 	}
 }
 

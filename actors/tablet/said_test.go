@@ -35,12 +35,12 @@ func TestTickerStandsStill(t *testing.T) {
 		}
 		for range 3 {
 			during(time.Minute, 0, 2) // after a tick without an awake replica it stops
-			k.addAwake(1, b)
+			k.keep(1, b, true)
 			during(time.Second, 19, 21)
-			k.rest(1, b)
-			k.addAwake(1, b) // at once
+			k.keep(1, b, false)
+			k.keep(1, b, true) // at once
 			during(time.Second, 19, 21)
-			k.rest(1, b)
+			k.keep(1, b, false)
 		}
 	})
 }

@@ -19,12 +19,12 @@ import (
 func (c *check) splitAt(r *pb.SplitRequest) {
 	switch {
 	case c.tablet.id == MetaTabletID:
-		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "the meta tablet does not split"))
+		c.refuse(pb.Error_CODE_INVALID, "the meta tablet does not split")
 	case r.GetNewTabletId() == 0:
-		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "a split needs the id of the new tablet"))
+		c.refuse(pb.Error_CODE_INVALID, "a split needs the id of the new tablet")
 	case len(r.GetRow()) > c.tablet.cfg.Limits.Row:
-		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "split row of %d bytes; at most %d",
-			len(r.GetRow()), c.tablet.cfg.Limits.Row))
+		c.refuse(pb.Error_CODE_TOO_LARGE, "split row of %d bytes; at most %d", len(r.GetRow()),
+			c.tablet.cfg.Limits.Row)
 	default:
 		c.row(r.GetTable(), r.GetRow())
 	}

@@ -111,10 +111,8 @@ func (t *Tablet) Receive(c actor.Context) {
 			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))
 			// Only inHand still refers to the calls that this turn had taken from its queues. Those
 			// that were already answered ignore the second reply.
-			for _, call := range t.inHand {
-				call.Reply(wire.Failure(pb.Error_CODE_UNKNOWN,
-					"tablet %d panicked: the outcome is unknown", t.id))
-			}
+			replyAll(t.inHand, wire.Failure(pb.Error_CODE_UNKNOWN,
+				"tablet %d panicked: the outcome is unknown", t.id))
 			t.inHand = nil
 		}
 	}()
@@ -170,12 +168,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		}
 	case *timestampsGranted:
 		t.onTimestampsGranted(m)
-	case *recordFrom:
-		t.memory.Complete(m.record, m.from)
-	case *tookTime:
-		if t.leading && m.term == t.group.Term() {
-			t.memory.Took(m.now)
-		}
+	case *timestampGranted:
+		m.then(m.at)
 	case *collectStep:
 		t.onCollectStep()
 	case *history.Surveyed:

@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
 // A node's clock for its replicas, and its view of other nodes' liveness. The ticker's
@@ -27,7 +28,7 @@ const DefaultTick = 50 * time.Millisecond
 type Ticker struct {
 	system   *actor.ActorSystem
 	stop     chan struct{}
-	roused   chan struct{} // capacity 1: a replica has woken
+	roused   actorkit.Wakeup // a replica has woken
 	done     sync.WaitGroup
 	ticks    atomic.Uint64
 	stopped  atomic.Pointer[func() bool]
@@ -72,12 +73,9 @@ type (
 
 // NewTicker starts a ticker. An interval of 0 means DefaultTick.
 func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
-	if interval <= 0 {
-		interval = DefaultTick
-	}
 	k := &Ticker{
-		system: system, stop: make(chan struct{}), roused: make(chan struct{}, 1),
-		interval: interval,
+		system: system, stop: make(chan struct{}), roused: actorkit.NewWakeup(),
+		interval: actorkit.Positive(interval, DefaultTick),
 		all:      map[uint64]*tickState{}, awake: map[uint64]*tickState{}, down: map[uint64]bool{},
 		boosted: map[uint64]bool{},
 	}
@@ -239,36 +237,17 @@ func (k *Ticker) detach(tablet uint64, b *tickState) {
 // keep registers the replica for ticks while it is awake. The replica calls it after each turn;
 // without a change it takes no lock.
 func (k *Ticker) keep(tablet uint64, b *tickState, awake bool) {
-	switch {
-	case b.awake == awake:
+	if b.awake == awake {
 		return
-	case awake:
-		k.addAwake(tablet, b)
-	default:
-		k.rest(tablet, b)
 	}
 	b.awake = awake
-}
-
-// addAwake registers the replica for ticks, and starts the clock if it is stopped. rest reverses
-// it.
-func (k *Ticker) addAwake(tablet uint64, b *tickState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.all[tablet] != b {
-		return
-	}
-	k.awake[tablet] = b
-	select {
-	case k.roused <- struct{}{}:
-	default:
-	}
-}
-
-func (k *Ticker) rest(tablet uint64, b *tickState) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.awake[tablet] == b {
+	switch {
+	case awake && k.all[tablet] == b:
+		k.awake[tablet] = b
+		k.roused.Wake() // starts the clock if it is stopped
+	case !awake && k.awake[tablet] == b:
 		delete(k.awake, tablet)
 	}
 }

@@ -11,21 +11,16 @@ import (
 
 // Requests for a transfer of the leadership. The group carries out the transfer and reports
 // its end. Until then the call waits in the barrier, also beyond the end of this replica's
-// leadership. One transfer is under way at a time, as the tablet's exclusive. TransferAway
-// and TransferTo run on their callers' goroutines, the rest in the tablet's turns.
+// leadership. One transfer is under way at a time, as the tablet's exclusive. TransferTo
+// runs on its caller's goroutine, the rest in the tablet's turns.
 
-// ErrNoTransfer is wrapped by the errors of TransferAway and TransferTo: as far as is known,
-// the leadership was not transferred.
+// ErrNoTransfer is wrapped by the errors of TransferTo: as far as is known, the leadership was not
+// transferred.
 var ErrNoTransfer = errors.New("tablet: leadership was not transferred")
 
-// TransferAway asks the tablet's leader, if it is the replica at port, to transfer the
-// leadership to the voter with the most complete log. It returns the node that leads
-// afterwards, or 0 if the replica did not lead and knows no leader.
-func TransferAway(ctx context.Context, port *Port) (leaderNode uint64, err error) {
-	return TransferTo(ctx, port, 0)
-}
-
-// TransferTo is like TransferAway but transfers to the voter on the given node; 0 means any.
+// TransferTo asks the tablet's leader, if it is the replica at port, to transfer the leadership to
+// the voter on the given node; 0 means the voter with the most complete log. It returns the node that
+// leads afterwards, or 0 if the replica did not lead and knows no leader.
 func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64, err error) {
 	r, err := port.Ask(ctx, &pb.TabletRequest{
 		Op: &pb.TabletRequest_TransferLeader{

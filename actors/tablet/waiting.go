@@ -140,14 +140,6 @@ func (t *Tablet) onBlockedReads(m *reads.Blocked) {
 	t.ready()
 }
 
-func callsOf(waiters []waiter) []*Call {
-	calls := make([]*Call, len(waiters))
-	for i := range waiters {
-		calls[i] = waiters[i].call
-	}
-	return calls
-}
-
 // retryWaiting evaluates the operations whose obstacle is gone and those that the pipeline now
 // has room for, begins an exclusive whose barrier is reached, and handles Raft's output.
 func (t *Tablet) retryWaiting() {
@@ -184,11 +176,9 @@ func (t *Tablet) onSweep() {
 	t.retryWaiting() // a reservation released without an applied entry has woken nobody
 	expired, asking := t.reads.indexes.Expired(now)
 	for _, b := range expired {
-		for _, call := range b.Calls {
-			call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
-				"tablet %d: leadership not confirmed, or the read's index not applied, within %v",
-				t.id, t.cfg.MaxWait))
-		}
+		replyAll(b.Calls, wire.Failure(pb.Error_CODE_UNAVAILABLE,
+			"tablet %d: leadership not confirmed, or the read's index not applied, within %v",
+			t.id, t.cfg.MaxWait))
 	}
 	if asking {
 		t.group.Wake() // a quiescent leader's requests were lost, or the others do not answer
