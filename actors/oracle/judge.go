@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -152,11 +153,7 @@ func (j *Judge) compare() map[uint64]time.Duration {
 // medianOf returns the median; of two values in the middle the lower one, so that a clock
 // is not judged bad while half of the others agree with it.
 func medianOf(ahead map[uint64]time.Duration) time.Duration {
-	sorted := make([]time.Duration, 0, len(ahead))
-	for _, d := range ahead {
-		sorted = append(sorted, d)
-	}
-	slices.Sort(sorted)
+	sorted := slices.Sorted(maps.Values(ahead))
 	return sorted[(len(sorted)-1)/2]
 }
 

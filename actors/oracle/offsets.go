@@ -28,10 +28,8 @@ func (c *Offsets) Forget() {
 func (c *Offsets) Last() map[uint64]time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := maps.Clone(c.before)
-	if out == nil {
-		out = map[uint64]time.Duration{}
-	}
+	out := map[uint64]time.Duration{}
+	maps.Copy(out, c.before)
 	maps.Copy(out, c.offset)
 	return out
 }

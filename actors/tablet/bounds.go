@@ -106,11 +106,11 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 		unsettled = append(unsettled, wire.LockInfoPB(l))
 	}
 	// The tablet has no queue that bounds concurrent confirmations; a full lane refuses more.
-	taken := e.reads.background.TrySubmit(&confirmJob{
+	job := &confirmJob{
 		shared: e.reads.Shared, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(),
-	})
-	if !taken {
+	}
+	if !e.reads.background.TrySubmit(job.Run) {
 		call.Reply(wire.Failure(pb.Error_CODE_OVERLOADED,
 			"tablet %d has too many background jobs waiting to check whether older transactions have ended; try again", e.id))
 	}

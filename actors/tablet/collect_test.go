@@ -252,7 +252,7 @@ func TestConfirmOfALostLeader(t *testing.T) {
 	r.do(2, collectOf(&pb.CollectRequest{Bound: bound}))
 	gate := make(chan struct{})
 	_, lane := r.readers.Lanes()
-	lane.Submit(&blockJob{gate})
+	lane.Submit(func() { <-gate })
 	confirm := r.start(2, collectOf(&pb.CollectRequest{Confirm: bound}))
 	r.until(2, "it waits for a worker", func(*pb.StatusResponse) bool {
 		_, n := r.readers.Waiting()

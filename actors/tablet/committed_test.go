@@ -19,11 +19,6 @@ func readRaw(row string) *pb.TabletRequest {
 	}
 }
 
-// jobFunc is a job for a read worker.
-type jobFunc func()
-
-func (f jobFunc) Run() { f() }
-
 // unanswered fails the test if the operation is answered by the time at which the read workers have
 // executed their queued jobs.
 func unanswered(t *testing.T, r *rig, what string, answer <-chan result) {
@@ -34,10 +29,10 @@ func unanswered(t *testing.T, r *rig, what string, answer <-chan result) {
 		met.Add(rigReaders)
 		for range rigReaders { // every worker is between two jobs
 			lane, _ := r.readers.Lanes()
-			lane.Submit(jobFunc(func() {
+			lane.Submit(func() {
 				met.Done()
 				met.Wait()
-			}))
+			})
 		}
 		met.Wait()
 	}

@@ -232,8 +232,6 @@ func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term
 	s.replica, s.descriptor, s.conf = d.Replicas[0].ReplicaId, d, group.ConfState(d)
 	s.index, s.entryTerm, s.frozen = index, term, nil
 	s.mark = max(s.mark, mark)
-	s.put(b, d.TabletId)
-	b.PutApplied(d.TabletId, s.applied())
-	b.InitialLog(d.TabletId, index, term)
+	s.putNew(b)
 	return nil
 }

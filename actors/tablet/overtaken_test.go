@@ -10,11 +10,6 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// blockJob keeps a read worker busy.
-type blockJob struct{ gate chan struct{} }
-
-func (j *blockJob) Run() { <-j.gate }
-
 // TestReadOvertakenBySafepoint: a read waits for a worker while the safepoint passes it and its
 // history is collected; it is refused, not answered from the remainder. Catches BROKEN=stale_bound.
 func TestReadOvertakenBySafepoint(t *testing.T) {
@@ -25,9 +20,9 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 	at := r.take(1)
 	r.do(2, onePhaseOf(r.take(1), put("a", "new")))
 	r.do(2, getOf(r.take(1), "a")) // once it is answered, reads wait for a worker alone
-	busy := &blockJob{gate: make(chan struct{})}
+	gate := make(chan struct{})
 	for range 2 {
-		submitRead(r.readers, busy)
+		submitRead(r.readers, func() { <-gate })
 	}
 	read := r.start(2, getOf(at, "a"))
 	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool {
@@ -39,7 +34,7 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 	r.until(2, "the old value is collected", func(s *pb.StatusResponse) bool {
 		return s.Collected > 0
 	})
-	close(busy.gate)
+	close(gate)
 	if got := await(t, read).GetGet().Results[0]; got.Status != pb.Status_STATUS_TOO_OLD {
 		t.Errorf("STALE-BOUND: a read at %d, safepoint %d, is answered: %v", at, safepoint, got)
 	}

@@ -79,10 +79,13 @@ func (t *Tablet) onTick() {
 	t.ready()
 }
 
-// onNodeDown reports a node that is believed dead to the group.
-func (t *Tablet) onNodeDown(node uint64) {
-	if t.failed == nil {
-		t.group.NodeDown(node)
+// onNodeChanged reports a node that is believed dead, or alive again, to the group.
+func (t *Tablet) onNodeChanged(m *nodeChanged) {
+	switch {
+	case !m.down:
+		t.group.NodeUp(m.node)
+	case t.failed == nil:
+		t.group.NodeDown(m.node)
 		t.ready()
 	}
 }

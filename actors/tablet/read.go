@@ -151,15 +151,3 @@ func (r *readStages) prepareShown(calls []*Call) {
 		}
 	})
 }
-
-// indexJob works on the notification index, on a background worker.
-type indexJob struct {
-	tablet *mailbox
-	job    memory.Job
-}
-
-// Run does the work and sends the job back with its result.
-func (j *indexJob) Run() {
-	j.job.Run()
-	j.tablet.send(j.job)
-}

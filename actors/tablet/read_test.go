@@ -21,9 +21,9 @@ func (r *rig) waitingReads() int {
 }
 
 // submitRead submits a job to the read workers.
-func submitRead(p *reads.Pool, j reads.Job) {
+func submitRead(p *reads.Pool, job func()) {
 	lane, _ := p.Lanes()
-	lane.Submit(j)
+	lane.Submit(job)
 }
 
 // occupy keeps all read workers of the rig busy until the release.
@@ -31,7 +31,7 @@ func (r *rig) occupy() (release func()) {
 	r.tb.Helper()
 	gate := make(chan struct{})
 	for range 2 {
-		submitRead(r.readers, &blockJob{gate})
+		submitRead(r.readers, func() { <-gate })
 	}
 	r.until(1, "the workers are busy", func(*pb.StatusResponse) bool {
 		return r.waitingReads() == 0

@@ -44,7 +44,7 @@ func TestOldLeaderReadsNothing(t *testing.T) {
 	for range 3 { // long enough for the read, if it were answered
 		g.status(old, groupTablet)
 		done := make(chan struct{})
-		submitRead(g.nodes[old].readers, signal(done))
+		submitRead(g.nodes[old].readers, func() { close(done) })
 		<-done
 	}
 	select {
@@ -60,11 +60,6 @@ func TestOldLeaderReadsNothing(t *testing.T) {
 		t.Errorf("the new leader has %q", got)
 	}
 }
-
-// signal is a job that reports its execution.
-type signal chan struct{}
-
-func (s signal) Run() { close(s) }
 
 // TestAcknowledgedByQuorum: an entry in the old leader's log only is not acknowledged; its outcome
 // is unknown, and it is gone. Catches BROKEN=early_ack.

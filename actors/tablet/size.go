@@ -5,9 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -104,10 +102,17 @@ func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *
 	s.run.weigh(t.descriptor, workers)
 }
 
-// weigh measures the next piece on a read worker.
+// weigh measures the next piece on a read worker, which sends the result to the tablet.
 func (r *measuring) weigh(d *pb.TabletDescriptor, workers *readStages) {
-	workers.background.Submit(&weighJob{
-		shared: workers.Shared, of: r, span: wire.SpanOf(d), place: r.place, step: r.step,
+	shared, span, place, step := workers.Shared, wire.SpanOf(d), r.place, r.step
+	workers.background.Submit(func() {
+		begin := time.Now()
+		snap := shared.Store.Snap()
+		defer snap.Close()
+		out := &weighed{of: r}
+		out.weights, out.place, out.err = snap.Weigh(span, place, weighKeys, step)
+		out.spent = time.Since(begin)
+		shared.Send(out)
 	})
 }
 
@@ -129,33 +134,13 @@ func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
 	return uint64(max(int64(total)+s.grown-r.began, 0)), true
 }
 
-// weighJob measures one piece on a read worker, starting at place.
-type weighJob struct {
-	shared *reads.Shared
-	of     *measuring
-	span   mvcc.Span
-	place  store.WeighPlace
-	step   uint64
-}
-
-// weighed is the result of a weighJob. place is the start of the next piece.
+// weighed is the result of one piece of a measurement. place is the start of the next piece.
 type weighed struct {
 	of      *measuring
 	place   store.WeighPlace
 	weights []store.Weight
 	spent   time.Duration
 	err     error
-}
-
-// Run measures one piece on a read worker and sends the result to the tablet.
-func (j *weighJob) Run() {
-	begin := time.Now()
-	snap := j.shared.Store.Snap()
-	defer snap.Close()
-	out := &weighed{of: j.of}
-	out.weights, out.place, out.err = snap.Weigh(j.span, j.place, weighKeys, j.step)
-	out.spent = time.Since(begin)
-	j.shared.Send(out)
 }
 
 // measureNext triggers the measurement of the next piece, unless it was abandoned.

@@ -78,10 +78,7 @@ func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 		index: store.InitialIndex, entryTerm: store.InitialTerm,
 		bytes: s.bytes, rough: s.rough,
 	}
-	child.put(b, by.Right.TabletId)
-	b.PutApplied(by.Right.TabletId, child.applied())
-	// Keeps a vote that this replica has already cast.
-	b.InitialLog(by.Right.TabletId, child.index, child.entryTerm)
+	child.putNew(b) // keeps a vote that this replica has already cast
 	return nil
 }
 

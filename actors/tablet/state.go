@@ -62,16 +62,20 @@ func (s *state) put(b *store.Batch, id uint64) {
 		FrozenFor: s.frozen, Took: s.took,
 	}
 	conf, err := proto.Marshal(s.conf)
-	if err != nil {
-		panic(fmt.Sprintf("tablet: own configuration cannot be marshalled: %v", err))
-	}
 	m.ConfState = conf
-	data, err := proto.Marshal(m)
-	if err != nil {
-		// a broken invariant: all fields are our own
+	data, failed := proto.Marshal(m)
+	if err := errors.Join(err, failed); err != nil { // a broken invariant: all fields are our own
 		panic(fmt.Sprintf("tablet: own state cannot be marshalled: %v", err))
 	}
 	b.PutTabletState(id, data)
+}
+
+// putNew adds the state of a replica whose log begins after index.
+func (s *state) putNew(b *store.Batch) {
+	id := s.descriptor.TabletId
+	s.put(b, id)
+	b.PutApplied(id, s.applied())
+	b.InitialLog(id, s.index, s.entryTerm)
 }
 
 // applied returns the Applied record as of index.
@@ -186,15 +190,12 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	s := state{
 		replica: replica, conf: group.ConfState(d), descriptor: d,
 		appliedCatalogue: memory.NewCatalogue(&pb.Catalogue{}),
+		index:            store.InitialIndex, entryTerm: store.InitialTerm,
 	}
 	if len(d.GetReplicas()) == 0 {
 		s.conf.Voters = []uint64{replica}
 	}
-	s.put(b, d.TabletId)
-	b.PutApplied(d.TabletId, store.Applied{
-		Index: store.InitialIndex, Term: store.InitialTerm, Epoch: d.Epoch,
-	})
-	b.InitialLog(d.TabletId, store.InitialIndex, store.InitialTerm)
+	s.putNew(b)
 }
 
 // Limits of a group: a few of the largest batches (8 MiB).

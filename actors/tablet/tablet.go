@@ -74,7 +74,12 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 	t.history = history.New(func() { t.self.send(&collectStep{}) })
 	t.memory = memory.New(memory.Config{
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed, Recorded: cfg.Recorded,
-		Background: func(j memory.Job) { t.reads.background.Submit(&indexJob{t.self, j}) },
+		Background: func(j memory.Job) {
+			t.reads.background.Submit(func() {
+				j.Run()
+				t.self.send(j)
+			})
+		},
 	})
 	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*reservedCommit{}}
 	t.waiting = waitingOps{
@@ -189,10 +194,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	case *endDelay:
 		t.proposeDelayed()
 		t.retryWaiting()
-	case *nodeDown:
-		t.onNodeDown(m.node)
-	case *nodeUp:
-		t.group.NodeUp(m.node)
+	case *nodeChanged:
+		t.onNodeChanged(m)
 	case *actor.Started:
 		t.self.pid = c.Self()
 		t.begin()

@@ -65,11 +65,11 @@ func (b *tickState) withdrawStatus(message any) {
 // tick is the message that one interval has passed.
 type tick struct{}
 
-// nodeDown and nodeUp report a change in the believed liveness of another node.
-type (
-	nodeDown struct{ node uint64 }
-	nodeUp   struct{ node uint64 }
-)
+// nodeChanged reports a change in the believed liveness of another node.
+type nodeChanged struct {
+	node uint64
+	down bool
+}
 
 // NewTicker starts a ticker. An interval of 0 means DefaultTick.
 func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
@@ -166,13 +166,13 @@ func (k *Ticker) LastStatus(tablet uint64) *pb.StatusResponse {
 // Suspect reports that the node is believed dead: the replicas here whose leader is on it wake up
 // and elect another leader, and no leader waits for replicas on it before it quiesces. A wrong
 // suspicion costs an election.
-func (k *Ticker) Suspect(node uint64) { k.change(node, true, &nodeDown{node}) }
+func (k *Ticker) Suspect(node uint64) { k.change(node, true) }
 
 // Alive withdraws a suspicion.
-func (k *Ticker) Alive(node uint64) { k.change(node, false, &nodeUp{node}) }
+func (k *Ticker) Alive(node uint64) { k.change(node, false) }
 
 // change records the believed liveness of the node and notifies all replicas of a change.
-func (k *Ticker) change(node uint64, down bool, message any) {
+func (k *Ticker) change(node uint64, down bool) {
 	k.mu.Lock()
 	if k.down[node] == down {
 		k.mu.Unlock()
@@ -189,7 +189,7 @@ func (k *Ticker) change(node uint64, down bool, message any) {
 	}
 	k.mu.Unlock()
 	for _, pid := range pids {
-		k.system.Root.Send(pid, message)
+		k.system.Root.Send(pid, &nodeChanged{node, down})
 	}
 }
 

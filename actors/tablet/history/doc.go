@@ -10,7 +10,7 @@
 //
 // Reading order: history.go, survey.go, garbage.go.
 //
-// A History belongs to its tablet's turns; only a Survey runs elsewhere, and the reminder is sent
+// A History belongs to its tablet's turns; only a survey runs elsewhere, and the reminder is sent
 // from a timer's goroutine.
 //
 // Invariants:

@@ -22,22 +22,24 @@ const (
 // pass's last survey. The tablet decides on newer state what to collect. send sends the tablet the
 // result, a *Surveyed.
 func (p *Pass) Survey(st *store.Store, d *pb.TabletDescriptor, catalogue *memory.Catalogue,
-	send func(any)) *Survey {
+	send func(any)) (job func()) {
 	p.asked = true
-	return &Survey{store: st, pass: p, place: p.place, tablet: d, catalogue: catalogue, send: send}
+	place := p.place // of the pass itself the job reads only the Safepoint
+	return func() {
+		begin := time.Now()
+		snap := st.Snap()
+		defer snap.Close()
+		view := surveyView{Snap: snap, Observers: catalogue.At(p.Safepoint)}
+		out := &Surveyed{pass: p}
+		// Timers that share the tablet are surveyed once they have a tablet of their own.
+		out.found, _, out.place, out.Err = mvcc.Survey(view, wire.SpanOf(d), place, surveyFinds,
+			surveyLooked)
+		out.spent = time.Since(begin)
+		send(out)
+	}
 }
 
-// Survey walks over a piece of the tablet, on a read worker.
-type Survey struct {
-	store     *store.Store
-	pass      *Pass // the worker reads only its Safepoint
-	place     mvcc.SurveyPlace
-	tablet    *pb.TabletDescriptor
-	catalogue *memory.Catalogue
-	send      func(any)
-}
-
-// Surveyed is the result of a Survey, for Found. Err is the error of a store that could not be
+// Surveyed is the result of a survey's piece, for Found. Err is the error of a store that could not be
 // read.
 type Surveyed struct {
 	Err error
@@ -46,20 +48,6 @@ type Surveyed struct {
 	place mvcc.SurveyPlace // where the next one begins
 	found []mvcc.Garbage
 	spent time.Duration
-}
-
-// Run surveys one piece and sends what it found.
-func (j *Survey) Run() {
-	begin := time.Now()
-	snap := j.store.Snap()
-	defer snap.Close()
-	view := surveyView{Snap: snap, Observers: j.catalogue.At(j.pass.Safepoint)}
-	out := &Surveyed{pass: j.pass}
-	// Timers that share the tablet are surveyed once they have a tablet of their own.
-	out.found, _, out.place, out.Err = mvcc.Survey(view, wire.SpanOf(j.tablet), j.place, surveyFinds,
-		surveyLooked)
-	out.spent = time.Since(begin)
-	j.send(out)
 }
 
 // surveyView is the input of a survey: a Snap, and the observers of each column in the catalogue at

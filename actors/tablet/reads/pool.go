@@ -37,15 +37,11 @@ type workers struct {
 // Lane is one tablet's queue for a set of workers.
 type Lane struct {
 	workers *workers
-	jobs    []Job // guarded by the workers' mu
+	jobs    []func() // guarded by the workers' mu
 }
 
 // maxLaneJobs is the number of jobs in a lane from which TrySubmit refuses another.
 const maxLaneJobs = 256
-
-// Job is a unit of reading. Run is called once, on a worker's goroutine; it must not wait for a
-// tablet.
-type Job interface{ Run() }
 
 // NewPool starts n workers for reads and n/4, at least one, for background work. Close joins
 // them.
@@ -64,22 +60,23 @@ func newWorkers(n int) *workers {
 	w.some = sync.NewCond(&w.mu)
 	for range n {
 		w.done.Go(func() {
-			for j := w.next(); j != nil; j = w.next() {
-				j.Run()
+			for run := w.next(); run != nil; run = w.next() {
+				run()
 			}
 		})
 	}
 	return w
 }
 
-// Submit queues a job. The caller limits the number of its jobs.
-func (l *Lane) Submit(j Job) { l.add(j, math.MaxInt) }
+// Submit queues a job, a function that a worker calls once and that must not wait for a tablet. The
+// caller limits the number of its jobs.
+func (l *Lane) Submit(job func()) { l.add(job, math.MaxInt) }
 
 // TrySubmit is like Submit, for jobs whose number the caller does not limit. It returns false if
 // the lane holds maxLaneJobs jobs or more.
-func (l *Lane) TrySubmit(j Job) bool { return l.add(j, maxLaneJobs) }
+func (l *Lane) TrySubmit(job func()) bool { return l.add(job, maxLaneJobs) }
 
-func (l *Lane) add(j Job, most int) bool {
+func (l *Lane) add(job func(), most int) bool {
 	w := l.workers
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +84,7 @@ func (l *Lane) add(j Job, most int) bool {
 		return false
 	}
 	// A lane with jobs is in the ring once.
-	if l.jobs = append(l.jobs, j); len(l.jobs) == 1 {
+	if l.jobs = append(l.jobs, job); len(l.jobs) == 1 {
 		w.lanes = append(w.lanes, l)
 	}
 	w.some.Signal()
@@ -95,7 +92,7 @@ func (l *Lane) add(j Job, most int) bool {
 }
 
 // next waits for a job. After close it returns nil once no lane has one.
-func (w *workers) next() Job {
+func (w *workers) next() func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.lanes) == 0 {
@@ -106,11 +103,11 @@ func (w *workers) next() Job {
 	}
 	l := w.lanes[0]
 	w.lanes = slices.Delete(w.lanes, 0, 1)
-	j := l.jobs[0]
+	job := l.jobs[0]
 	if l.jobs = slices.Delete(l.jobs, 0, 1); len(l.jobs) > 0 {
 		w.lanes = append(w.lanes, l)
 	}
-	return j
+	return job
 }
 
 func (w *workers) waiting() (n int) {

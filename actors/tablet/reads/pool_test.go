@@ -8,18 +8,18 @@ func TestReadLanesTakeTurns(t *testing.T) {
 	gate := make(chan struct{})
 	lane := func() *Lane { l, _ := p.Lanes(); return l }
 	busy, first, second := lane(), lane(), lane()
-	busy.Submit(funcJob(func() { <-gate }))
+	busy.Submit(func() { <-gate })
 	var order []string // by the only worker
 	for range 50 {
-		first.Submit(funcJob(func() { order = append(order, "first") }))
+		first.Submit(func() { order = append(order, "first") })
 	}
-	second.Submit(funcJob(func() { order = append(order, "second") }))
+	second.Submit(func() { order = append(order, "second") })
 	for range maxLaneJobs - 50 {
-		if !first.TrySubmit(funcJob(func() {})) {
+		if !first.TrySubmit(func() {}) {
 			t.Fatal("a lane with room refuses a job")
 		}
 	}
-	if first.TrySubmit(funcJob(func() { t.Error("a job that was refused is run") })) {
+	if first.TrySubmit(func() { t.Error("a job that was refused is run") }) {
 		t.Error("a full lane takes a job")
 	}
 	close(gate)
@@ -28,7 +28,3 @@ func TestReadLanesTakeTurns(t *testing.T) {
 		t.Errorf("the jobs were done in the order %q", order)
 	}
 }
-
-type funcJob func()
-
-func (f funcJob) Run() { f() }

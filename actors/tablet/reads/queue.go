@@ -66,7 +66,7 @@ func (q *Queue) Submit(view memory.ReadView, term uint64) {
 		j := &job{shared: q.shared, term: term, epoch: q.epoch, view: view, calls: q.calls[:n:n]}
 		q.calls = q.calls[n:]
 		q.shared.unfinished.Add(1)
-		q.lane.Submit(j)
+		q.lane.Submit(j.Run)
 	}
 }
 
