@@ -27,7 +27,7 @@ func ClusterCommand(d *shell.Deps) *cobra.Command {
 }
 
 func clusterFinalize(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "finalize",
 		Short: "Finish an upgrade: enable the features of the new version, and refuse earlier builds",
 		Long: `Finish an upgrade. Until this command, the cluster uses only features of the earlier build, so
@@ -37,8 +37,7 @@ the new version, and an earlier build refuses them.
 All nodes must support the new version, including nodes that are down; otherwise the command
 fails and names those that do not. It may be repeated.`,
 		Example: "cluster finalize",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		r, err := s.Admin.FinalizeUpgrade(ctx, &pb.FinalizeUpgradeRequest{})
 		if err != nil {
 			return err
@@ -52,19 +51,18 @@ fails and names those that do not. It may be repeated.`,
 }
 
 func clusterShow(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "show",
 		Short:   "Show the cluster's policy, which overrides the flags of its nodes",
 		Example: "cluster show\ncluster show -o json",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		return clusterPolicy(ctx, s, nil)
 	})
 }
 
 func clusterSet(d *shell.Deps) *cobra.Command {
 	var set *pb.Policy
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "set KEY=VALUE...",
 		Short: "Change the cluster's policy",
 		Long: `Change settings of the cluster's policy, all at once or none. The keys, except
@@ -83,8 +81,7 @@ history older versions are collected.`,
 			}
 			return nil
 		},
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		return clusterPolicy(ctx, s, set)
 	})
 }

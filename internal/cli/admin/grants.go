@@ -30,10 +30,7 @@ command returns, every live node enforces the grant.`,
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		_, err := s.Admin.SetGrant(ctx,
 			&pb.SetGrantRequest{Table: table, Role: args[0], Name: args[1]})
-		if err != nil {
-			return err
-		}
-		return s.Out.Done("%s may use table %s as a %s", inspect.Printable(args[1]), inspect.Printable(table),
+		return s.Out.Done(err, "%s may use table %s as a %s", inspect.Printable(args[1]), inspect.Printable(table),
 			inspect.Printable(args[0]))
 	})
 }
@@ -58,7 +55,7 @@ clients again, and the command says so.`,
 		if err == nil && len(left.GetGrants()) == 0 {
 			s.Out.Note("table %s has no more grants: it is open to all clients again", table)
 		}
-		return s.Out.Done("%s no longer has a grant of table %s", inspect.Printable(args[0]),
+		return s.Out.Done(nil, "%s no longer has a grant of table %s", inspect.Printable(args[0]),
 			inspect.Printable(table))
 	})
 }

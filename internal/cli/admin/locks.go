@@ -195,7 +195,7 @@ stays atomic either way. --force requires --yes.`,
 			"lock resolve --all --older-than 1m\n" +
 			"lock resolve bank bob --force --yes",
 	}
-	in := shell.AddInput(cmd)
+	shell.AddInputArgs(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&v.all, "all", false, "all locks of all tables")
 	flags.DurationVar(&v.olderThan, "older-than", 10*time.Second,
@@ -214,15 +214,11 @@ stays atomic either way. --force requires --yes.`,
 			return shell.Usagef(cmd, "--older-than %v is negative: give an age such as 10s",
 				v.olderThan)
 		}
-		target, err := in.All(args[min(1, len(args)):])
-		if err != nil {
-			return err
-		}
 		// Without --timeout: a repository may have many abandoned locks after the death of a large
 		// loader.
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
 			v.Session = s
-			return v.run(ctx, args, target)
+			return v.run(ctx, args)
 		})
 	}
 	return d.WithClient(cmd)
@@ -241,7 +237,7 @@ type resolvedJSON struct {
 
 // run finds the locks and resolves them one after the other. It asks the primary of a decided
 // transaction once, and that of a live one for each of its locks.
-func (v *resolver) run(ctx context.Context, args, target []string) error {
+func (v *resolver) run(ctx context.Context, args []string) error {
 	names, catalogue, err := v.Schema(ctx)
 	if err != nil {
 		return err
@@ -254,7 +250,7 @@ func (v *resolver) run(ctx context.Context, args, target []string) error {
 	if v.all {
 		err = v.resolveAll(ctx, catalogue)
 	} else {
-		err = v.resolveRow(ctx, catalogue, args[0], target)
+		err = v.resolveRow(ctx, catalogue, args[0], args[1:])
 	}
 	if err := cmp.Or(err, v.list.End()); err != nil {
 		return err

@@ -26,15 +26,14 @@ func NodeCommand(d *shell.Deps) *cobra.Command {
 
 // nodeList lists meta's node table, with the state of each node in the answering node's gossip.
 func nodeList(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "ls",
 		Short: "List the nodes of the cluster and their states",
 		Long: `List the nodes recorded in meta. STATE is the state recorded there. HERE is alive or away, as the
 answering node knows by gossip, at most a few seconds old, and marks the node that leads meta. While meta
 has no quorum, the list comes from the answering node's cache, and a line states its age.`,
 		Example: "node ls\nnode ls -o json",
-	}
-	return d.ClientCommand(cmd, listNodes)
+	}, listNodes)
 }
 
 // listNodes prints a line for each node.
@@ -174,10 +173,8 @@ forgotten automatically after a day (cluster set forget-after=…).`,
 		if err != nil {
 			return err
 		}
-		if _, err := s.Admin.ForgetNode(ctx, &pb.ForgetNodeRequest{NodeId: id}); err != nil {
-			return err
-		}
-		return d.Out.Done("node %d is forgotten", id)
+		_, err = s.Admin.ForgetNode(ctx, &pb.ForgetNodeRequest{NodeId: id})
+		return d.Out.Done(err, "node %d is forgotten", id)
 	})
 }
 
@@ -200,10 +197,7 @@ applies until the node restarts; --addr selects the node.`,
 				strings.Join(logLevels, ", "))
 		}
 		answer, err := s.Admin.SetLogLevel(ctx, &pb.SetLogLevelRequest{Level: args[0]})
-		if err != nil {
-			return err
-		}
-		return d.Out.Done("log level is now %s, was %s", args[0],
+		return d.Out.Done(err, "log level is now %s, was %s", args[0],
 			strings.ToLower(answer.GetBefore()))
 	})
 }

@@ -52,14 +52,10 @@ table: all of its observers.`,
 	shell.AddLimit(cmd, &l.limit, 1, "maximum number of entries")
 	cmd.Flags().BoolVar(&l.parked, "parked", false, "only parked notifications")
 	cmd.Flags().StringVar(&l.observer, "observer", "", "only this observer's")
-	in := shell.AddInput(cmd)
+	shell.AddInputArgs(cmd)
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		for _, text := range args[min(1, len(args)):] {
-			row, err := in.Bytes(text)
-			if err != nil {
-				return err
-			}
-			l.row = &row
+		if len(args) > 1 {
+			l.row = &args[1]
 		}
 		return l.run(ctx, s, cmd, args)
 	})
@@ -160,18 +156,14 @@ does so for every parked notification of the observer. ` + "`observer replay`" +
 rows.`,
 		Example: "notify replay count bob\nnotify replay count --all-parked",
 	}
-	in := shell.AddInput(cmd)
+	shell.AddInputArgs(cmd)
 	allParked := cmd.Flags().Bool("all-parked", false, "all parked notifications")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *allParked == (len(args) > 1) {
 			return shell.Usagef(cmd, "name a ROW, or give --all-parked")
 		}
-		rows, err := in.All(args[1:])
-		if err != nil {
-			return err
-		}
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
-			return replayNotifications(ctx, s, args[0], rows)
+			return replayNotifications(ctx, s, args[0], args[1:])
 		})
 	}
 	return d.WithClient(cmd)

@@ -30,7 +30,7 @@ func ObserverCommand(d *shell.Deps) *cobra.Command {
 
 // observerList lists the catalogue with pending notifications and the runs of all nodes.
 func observerList(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use: "ls",
 		Short: "List the observers: state, what waits for them, and what the nodes did since " +
 			"they began",
@@ -48,8 +48,7 @@ States: running; waiting for an outside service, which has refused its runs, unt
 attempt; paused (` + "`observer resume`" + `); unlinked, if no process that the node
 knows has registered it; retiring.`,
 		Example: "observer ls\nobserver ls -o json",
-	}
-	return d.ClientCommand(cmd, listObservers)
+	}, listObservers)
 }
 
 // listObservers lists the observers by name.
@@ -136,7 +135,7 @@ func observerResume(d *shell.Deps) *cobra.Command {
 // observerLimit sets the maximum number of concurrent runs in a process.
 func observerLimit(d *shell.Deps) *cobra.Command {
 	var limit int
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "limit OBSERVER N",
 		Short: "Limit an observer's concurrent runs in each process; 0: the registered limit",
 		Long: `Limit an observer to N concurrent runs in each process, on all nodes. 0 restores the
@@ -152,8 +151,7 @@ limit that the program registered. To stop an observer, pause it.`,
 			limit = int(n)
 			return nil
 		},
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+	}, func(ctx context.Context, s *shell.Session, args []string) error {
 		text := fmt.Sprintf("observer %%s has at most %d runs at once in each process", limit)
 		if limit == 0 {
 			text = "observer %s has as many runs at once as it was registered with"

@@ -318,12 +318,9 @@ cluster refuses their directories.`,
 		}
 		err := f.open(cmd, func(st *store.Store) error { return salvage.Apply(st, plan, shell.WhoAmI()) })
 		if errors.Is(err, salvage.ErrApplied) {
-			return d.Out.Done("plan %s was already applied to %s", plan.ID, f.dir)
+			return d.Out.Done(nil, "plan %s was already applied to %s", plan.ID, f.dir)
 		}
-		if err != nil {
-			return err
-		}
-		return d.Out.Done("applied plan %s to %s; once it has been applied to the directories of all nodes %d, start "+
+		return d.Out.Done(err, "applied plan %s to %s; once it has been applied to the directories of all nodes %d, start "+
 			"them, and run `recover verify`", plan.ID, f.dir, plan.Nodes())
 	}
 	return d.WithOutput(cmd)

@@ -48,7 +48,7 @@ func verifyRecovery(ctx context.Context, s *shell.Session) error {
 		return err
 	}
 	if len(status.Recoveries) == 0 {
-		return s.Out.Done("no recovery is unverified")
+		return s.Out.Done(nil, "no recovery is unverified")
 	}
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -111,5 +111,5 @@ func (found *recoveredJSON) locks(ctx context.Context, s *shell.Session) error {
 			}
 		}
 	}}
-	return v.run(ctx, nil, nil)
+	return v.run(ctx, nil)
 }

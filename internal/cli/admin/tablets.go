@@ -30,20 +30,11 @@ func tabletSplit(d *shell.Deps) *cobra.Command {
 		Short:   "Split the tablet that holds the row, just before it",
 		Example: "tablet split bank m",
 	}
-	in := shell.AddInput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		row, err := in.Bytes(args[1])
-		if err != nil {
-			return err
-		}
-		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			if err := s.DB.Admin().SplitTablet(ctx, args[0], row); err != nil {
-				return err
-			}
-			return d.Out.Done("a tablet of %s begins at %s", args[0], inspect.Printable(row))
-		})
-	}
-	return d.WithClient(cmd)
+	shell.AddInputArgs(cmd)
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		err := s.DB.Admin().SplitTablet(ctx, args[0], args[1])
+		return d.Out.Done(err, "a tablet of %s begins at %s", args[0], inspect.Printable(args[1]))
+	})
 }
 
 // tabletMerge merges two adjacent tablets. It succeeds if no tablet begins at the row.
@@ -57,21 +48,11 @@ The cluster itself merges small tablets of one table, except at requested splits
 tablets of dropped tables.`,
 		Example: "tablet merge bank m --timeout 60s",
 	}
-	in := shell.AddInput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		row, err := in.Bytes(args[1])
-		if err != nil {
-			return err
-		}
-		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			t, err := s.DB.Admin().MergeTablets(ctx, args[0], row)
-			if err != nil {
-				return err
-			}
-			return d.Out.Done("tablet %d of %s holds %s", t.ID, args[0], inspect.Printable(row))
-		})
-	}
-	return d.WithClient(cmd)
+	shell.AddInputArgs(cmd)
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		t, err := s.DB.Admin().MergeTablets(ctx, args[0], args[1])
+		return d.Out.Done(err, "tablet %d of %s holds %s", t.ID, args[0], inspect.Printable(args[1]))
+	})
 }
 
 // tabletList lists the tablet map of meta with the reports of replicas.
@@ -308,19 +289,15 @@ has one already, or if two replicas would come into one zone that need not.`,
 			return err
 		}
 		if leader {
-			if err := s.DB.Admin().MoveLeader(ctx, tablet, target); err != nil {
-				return err
-			}
-			return d.Out.Done("node %d is to lead tablet %d", target, tablet)
+			err := s.DB.Admin().MoveLeader(ctx, tablet, target)
+			return d.Out.Done(err, "node %d is to lead tablet %d", target, tablet)
 		}
 		source, err := s.NodeID(ctx, from)
 		if err != nil {
 			return err
 		}
-		if err := s.DB.Admin().MoveReplica(ctx, tablet, source, target); err != nil {
-			return err
-		}
-		return d.Out.Done("the replica of tablet %d on node %d is to move to node %d", tablet, source,
+		err = s.DB.Admin().MoveReplica(ctx, tablet, source, target)
+		return d.Out.Done(err, "the replica of tablet %d on node %d is to move to node %d", tablet, source,
 			target)
 	})
 }

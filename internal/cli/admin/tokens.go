@@ -76,12 +76,11 @@ gateway the roles are those of certificates, and grants to NAME apply. The audit
 }
 
 func tokenList(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "ls",
 		Short:   "List the tokens with their names, roles and expiry",
 		Example: "token ls\ntoken ls -o json",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		resp, err := s.Admin.Tokens(ctx, &pb.TokensRequest{})
 		if err != nil {
 			return err
@@ -100,15 +99,12 @@ func tokenList(d *shell.Deps) *cobra.Command {
 }
 
 func tokenRevoke(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "revoke NAME",
 		Short:   "Remove a token: every node then refuses it",
 		Example: "token revoke ann",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		if _, err := s.Admin.RevokeToken(ctx, &pb.RevokeTokenRequest{Name: args[0]}); err != nil {
-			return err
-		}
-		return s.Out.Done("the token of %s is revoked", inspect.Printable(args[0]))
+	}, func(ctx context.Context, s *shell.Session, args []string) error {
+		_, err := s.Admin.RevokeToken(ctx, &pb.RevokeTokenRequest{Name: args[0]})
+		return s.Out.Done(err, "the token of %s is revoked", inspect.Printable(args[0]))
 	})
 }

@@ -242,14 +242,13 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 
 // backupRelease returns the command that releases holds. As an operator's request it needs no token.
 func backupRelease(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "release BACKUP...",
 		Short: "Release the history held for the next increment of a backup",
 		Long: `Release the history that --hold keeps for the next increment of the backups. Versions older than the
 cluster's history are then collected, and a later increment is refused. ` + "`cluster show`" + ` lists them.`,
 		Example: "backup release 20261122T221500.123Z-full",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+	}, func(ctx context.Context, s *shell.Session, args []string) error {
 		req := &pb.HoldBackupRequest{}
 		for _, name := range args {
 			req.Release = append(req.Release, &pb.BackupHold{Backup: name})

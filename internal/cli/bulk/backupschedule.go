@@ -91,31 +91,27 @@ shared by all of them, such as a network file system, and credentials must be in
 
 // orderSchedule sends a request to change schedules and prints the result.
 func orderSchedule(ctx context.Context, s *shell.Session, req *pb.BackupSchedulesRequest, done, name string) error {
-	if _, err := s.Admin.BackupSchedules(ctx, req); err != nil {
-		return err
-	}
-	return s.Out.Done(done, inspect.Printable(name))
+	_, err := s.Admin.BackupSchedules(ctx, req)
+	return s.Out.Done(err, done, inspect.Printable(name))
 }
 
 func scheduleRun(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "run NAME",
 		Short:   "Make a backup of a schedule now",
 		Long:    `Start a backup of the schedule within ten seconds, on the node that leads meta. jobs shows its progress.`,
 		Example: "backup schedule run nightly",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+	}, func(ctx context.Context, s *shell.Session, args []string) error {
 		return orderSchedule(ctx, s, &pb.BackupSchedulesRequest{Run: args[0]}, "schedule %s will run within ten seconds", args[0])
 	})
 }
 
 func scheduleRemove(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "rm NAME",
 		Short:   "Remove a schedule; its backups stay",
 		Example: "backup schedule rm nightly",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+	}, func(ctx context.Context, s *shell.Session, args []string) error {
 		return orderSchedule(ctx, s, &pb.BackupSchedulesRequest{Remove: args[0]}, "removed schedule %s", args[0])
 	})
 }
@@ -138,12 +134,11 @@ type scheduleJSON struct {
 }
 
 func scheduleList(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "ls",
 		Short:   "List the schedules of backups and their last outcomes",
 		Example: "backup schedule ls\nbackup schedule ls -o json",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		resp, err := s.Admin.BackupSchedules(ctx, &pb.BackupSchedulesRequest{})
 		if err != nil {
 			return err

@@ -31,22 +31,16 @@ does not exist.`,
 			"get bank --escape go 'row\\x00' -o json\n" +
 			"get bank bob --at 5m",
 	}
-	in, at := shell.AddInput(cmd), shell.AddAt(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		names, err := in.All(args[1:])
+	shell.AddInputArgs(cmd)
+	at := shell.AddAt(cmd)
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		snapshot, err := shell.OpenSnapshot(ctx, s.DB, s.Out, *at)
 		if err != nil {
 			return err
 		}
-		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			snapshot, err := shell.OpenSnapshot(ctx, s.DB, s.Out, *at)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = snapshot.Close() }()
-			return get(ctx, snapshot, d.Out, args[0], names[0], names[1:])
-		})
-	}
-	return d.WithClient(cmd)
+		defer func() { _ = snapshot.Close() }()
+		return get(ctx, snapshot, d.Out, args[0], args[1], args[2:])
+	})
 }
 
 // get prints the cells that exist before it fails for those that do not.
@@ -206,14 +200,10 @@ func DeleteCommand(d *shell.Deps) *cobra.Command {
 		Short:   "Delete cells of a row in one transaction",
 		Example: "delete bank bob balance\ndelete bank bob --all",
 	}
-	in := shell.AddInput(cmd)
+	shell.AddInputArgs(cmd)
 	all := cmd.Flags().Bool("all", false, "delete every column of the row")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		names, err := in.All(args[1:])
-		if err != nil {
-			return err
-		}
-		table, row, columns := args[0], names[0], names[1:]
+		table, row, columns := args[0], args[1], args[2:]
 		if *all == (len(columns) > 0) {
 			return shell.Usagef(cmd, "name columns, or pass --all for every column of the row")
 		}
@@ -259,7 +249,7 @@ func ScanCommand(d *shell.Deps) *cobra.Command {
 		Example: "scan bank --prefix b --limit 10\n" +
 			"scan bank balance -o json --limit 0",
 	}
-	in, within, at := shell.AddInput(cmd), shell.AddRange(cmd), shell.AddAt(cmd)
+	in, within, at := shell.AddInputArgs(cmd), shell.AddRange(cmd), shell.AddAt(cmd)
 	reverse := cmd.Flags().Bool("reverse", false, "last row first")
 	full := cmd.Flags().Bool("full", false, "whole values in the table")
 	shell.AddLimit(cmd, &limit, 0, "maximum number of rows; 0: all")
@@ -274,10 +264,6 @@ func ScanCommand(d *shell.Deps) *cobra.Command {
 		if limit > 0 {
 			rows = rows.Limit(limit + 1)
 		}
-		names, err := in.All(args[1:])
-		if err != nil {
-			return err
-		}
 		width := inspect.ValueWidth
 		if *full {
 			width = 0
@@ -288,8 +274,8 @@ func ScanCommand(d *shell.Deps) *cobra.Command {
 				return err
 			}
 			defer func() { _ = snapshot.Close() }()
-			columns := shell.ColumnsOf(args[0], names)
-			missing, err := printScan(d.Out, snapshot.Scan(ctx, rows, columns...), names, limit, width)
+			columns := shell.ColumnsOf(args[0], args[1:])
+			missing, err := printScan(d.Out, snapshot.Scan(ctx, rows, columns...), args[1:], limit, width)
 			if err == nil && len(missing) > 0 {
 				noteMissing(d.Out, snapshot.Scan(ctx, rows.Limit(sampleRows)), missing)
 			}

@@ -38,7 +38,7 @@ There is no time limit unless --timeout is given. The same command continues aft
 --yes confirms. At a terminal it may be omitted: the command then asks for the table's name.`,
 		Example: "column delete bank photo --yes\ncolumn delete bank photo --prefix old/ --yes",
 	}
-	in, within := shell.AddInput(cmd), shell.AddRange(cmd)
+	in, within := shell.AddInputArgs(cmd), shell.AddRange(cmd)
 	quiet := cmd.Flags().Bool("quiet", false, "do not print progress")
 	d.Confirmed(cmd, "deleting a column of table %s removes its cells")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -46,10 +46,7 @@ There is no time limit unless --timeout is given. The same command continues aft
 		if err != nil {
 			return err
 		}
-		name, err := in.Bytes(args[1])
-		if err != nil {
-			return err
-		}
+		name := args[1]
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
 			meter := s.Out.NewMeter("column "+inspect.Printable(name), shell.Tally{}, *quiet)
 			done, err := deleteColumn(ctx, s.DB, rows, percolator.Column{Table: args[0], Name: name}, meter)

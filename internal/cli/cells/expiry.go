@@ -82,10 +82,7 @@ at most an hour, if the deletions keep up; ` + "`doctor`" + ` and metrics report
 			return err
 		}
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			if err := s.DB.SetExpiry(ctx, args[0], expire); err != nil {
-				return err
-			}
-			return d.Out.Done("table %s is changed", args[0])
+			return d.Out.Done(s.DB.SetExpiry(ctx, args[0], expire), "table %s is changed", args[0])
 		})
 	}
 	return d.WithClient(cmd)

@@ -17,14 +17,13 @@ func SubscriptionCommand(d *shell.Deps) *cobra.Command {
 }
 
 func subscriptionList(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "ls",
 		Short: "List the subscriptions to changes",
 		Long: `List the positions that subscribers to changes have stored. History is kept from each position on, up to
 collection-max-hold; a subscription that is lost has to begin again.`,
 		Example: "subscription ls",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		all, err := s.DB.Subscriptions(ctx)
 		if err != nil {
 			return err
@@ -54,17 +53,14 @@ collection-max-hold; a subscription that is lost has to begin again.`,
 }
 
 func subscriptionDelete(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a subscription, and with it its hold on history",
 		Long: `Delete the stored position of a subscriber to changes. History is no longer kept for it. Only the client
 that created it, or an operator, may do so. It succeeds if there is none.`,
 		Example: "subscription delete audit",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		if err := s.DB.DeleteSubscription(ctx, args[0]); err != nil {
-			return err
-		}
-		return d.Out.Done("subscription %s is deleted", inspect.Printable(args[0]))
+	}, func(ctx context.Context, s *shell.Session, args []string) error {
+		err := s.DB.DeleteSubscription(ctx, args[0])
+		return d.Out.Done(err, "subscription %s is deleted", inspect.Printable(args[0]))
 	})
 }

@@ -57,10 +57,7 @@ With --expire-after, cells are deleted once they are that old, in all columns or
 		}
 		return run(cmd, func(ctx context.Context, s *shell.Session) error {
 			spec := percolator.TableSpec{Name: args[0], SplitKeys: keys, Expiry: expire}
-			if err := s.DB.CreateTable(ctx, spec); err != nil {
-				return err
-			}
-			return d.Out.Done("table %s is ready", args[0])
+			return d.Out.Done(s.DB.CreateTable(ctx, spec), "table %s is ready", args[0])
 		})
 	}
 	return d.WithClient(cmd)
@@ -91,19 +88,18 @@ table's name.`,
 				"of this name is open to all clients, until %[3]s restricts it", inspect.Printable(args[0]), n,
 				d.Out.Advice("`grant`"))
 		}
-		return d.Out.Done("table %s is dropped", args[0])
+		return d.Out.Done(nil, "table %s is dropped", args[0])
 	})
 }
 
 // tableList lists tables with the splits requested by table create and tablet split. `tablet ls`
 // lists the current tablets.
 func tableList(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "ls",
 		Short:   "List the tables",
 		Example: "table ls",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		tables, err := s.Client.Tables(ctx)
 		if err != nil {
 			return err

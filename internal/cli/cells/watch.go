@@ -33,7 +33,7 @@ it, up to collection-max-hold.`,
 		Example: "watch bank --prefix b\n" +
 			"watch bank balance -o json --subscription audit",
 	}
-	in, within := shell.AddInput(cmd), shell.AddRange(cmd)
+	in, within := shell.AddInputArgs(cmd), shell.AddRange(cmd)
 	full := cmd.Flags().Bool("full", false, "whole values in the table")
 	initial := cmd.Flags().Bool("initial", false, "print all present cells first")
 	after := cmd.Flags().Uint64("after", 0, "resolved timestamp after which to continue")
@@ -47,12 +47,8 @@ it, up to collection-max-hold.`,
 		if err != nil {
 			return err
 		}
-		names, err := in.All(args[1:])
-		if err != nil {
-			return err
-		}
-		if len(names) > 0 {
-			rows = rows.Columns(names...)
+		if columns := args[1:]; len(columns) > 0 {
+			rows = rows.Columns(columns...)
 		}
 		width := inspect.ValueWidth
 		if *full {

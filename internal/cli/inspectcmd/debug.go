@@ -100,10 +100,7 @@ func (g *gathering) writeFile(ctx context.Context, s *shell.Session, out *shell.
 	if err != nil {
 		return errors.Join(err, os.Remove(partial))
 	}
-	if err := os.Rename(partial, name); err != nil {
-		return err
-	}
-	return out.Done("%s: %d files; %d requests failed (errors.txt)", inspect.Printable(name),
+	return out.Done(os.Rename(partial, name), "%s: %d files; %d requests failed (errors.txt)", inspect.Printable(name),
 		g.files, len(g.errors))
 }
 

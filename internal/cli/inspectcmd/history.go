@@ -30,20 +30,15 @@ column says: committed at 8, by the transaction that started, and wrote its data
 
 It ignores locks and does not resolve them, so it changes nothing.`,
 	}
-	in := shell.AddInput(cmd)
+	shell.AddInputArgs(cmd)
 	shell.AddLimit(cmd, &limit, 1, "maximum number of entries")
 	cmd.Flags().BoolVar(&view.Full, "full", false, "whole values")
 	cmd.Flags().BoolVar(&view.Times, "times", false,
 		"also show the timestamps' physical part, in UTC")
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if view.Row, err = in.Bytes(args[1]); err != nil {
-			return err
-		}
-		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			return history(ctx, s, args[0], view, limit)
-		})
-	}
-	return d.WithClient(cmd)
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		view.Row = args[1]
+		return history(ctx, s, args[0], view, limit)
+	})
 }
 
 // history reads the row from its tablet, and from meta the observers whose notify and ack columns

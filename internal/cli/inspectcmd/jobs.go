@@ -17,7 +17,7 @@ import (
 
 // JobsCommand returns the command that lists jobs.
 func JobsCommand(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:   "jobs",
 		Short: "List running work: backups, restores, back-fills, drains, moves, new tables",
 		Long: `List the work of the cluster and its clients, and its progress: backups and restores, back-fills of
@@ -28,8 +28,7 @@ A job that has not reported for 15 seconds is silent: its process has ended, or 
 is unfinished keeps its table closed until the same restore is run again, or the table is dropped. A table whose split
 keys are unfinished can be used; the same ` + "`table create`" + ` completes them.`,
 		Example: "jobs\njobs -o json",
-	}
-	return d.ClientCommand(cmd, listJobs)
+	}, listJobs)
 }
 
 // listJobs prints a line for each job, and why some do not progress.

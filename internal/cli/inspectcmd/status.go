@@ -19,12 +19,11 @@ import (
 
 // StatusCommand returns the command that describes the node at --addr.
 func StatusCommand(d *shell.Deps) *cobra.Command {
-	cmd := &cobra.Command{
+	return d.ClientCommand(&cobra.Command{
 		Use:     "status",
 		Short:   "Describe the node that answers",
 		Example: "status\nstatus --addr 127.0.0.1:7800 -o json",
-	}
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+	}, func(ctx context.Context, s *shell.Session, _ []string) error {
 		status, err := s.Transport.NodeStatus(ctx)
 		if err != nil {
 			return err

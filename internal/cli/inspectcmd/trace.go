@@ -33,16 +33,13 @@ With -o json each step is an object; "state" is one of ` + inspect.States + `.`,
 		Example: "trace bank bob\n" +
 			"trace bank bob balance --at 5m --search totals -o json",
 	}
-	in, at := shell.AddInput(cmd), shell.AddAt(cmd)
+	shell.AddInputArgs(cmd)
+	at := shell.AddAt(cmd)
 	shell.AddLimit(cmd, &t.Limit, 1, "maximum number of steps")
 	cmd.Flags().IntVar(&t.Depth, "depth", 16, "maximum length of a chain of runs, in each direction")
 	tables := cmd.Flags().StringArray("search", nil,
 		"also look in all rows of this table for what a transaction wrote; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		path, err := in.All(args[1:])
-		if err != nil {
-			return err
-		}
 		if t.Depth < 1 {
 			return shell.Usagef(cmd, "--depth %d: give at least 1", t.Depth)
 		}
@@ -58,7 +55,7 @@ With -o json each step is an object; "state" is one of ` + inspect.States + `.`,
 					return err
 				}
 			}
-			return trace(ctx, s, t, args[0], *tables, path, newest)
+			return trace(ctx, s, t, args[0], *tables, args[1:], newest)
 		})
 	}
 	return d.WithClient(cmd)

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	percolator "github.com/percolator-go/percolator"
 )
@@ -36,6 +35,19 @@ var Escapes = []string{escapeText, EscapeGo, escapeHex, escapeBase64}
 type InputFlags struct {
 	escape string
 	hex    bool
+}
+
+// AddInputArgs is AddInput for a command all of whose arguments after the first are byte strings. They
+// are decoded in place before the command runs.
+func AddInputArgs(cmd *cobra.Command) *InputFlags {
+	f := AddInput(cmd)
+	before(cmd, func(_ *cobra.Command, args []string) error {
+		encoded := args[min(1, len(args)):]
+		decoded, err := f.All(encoded)
+		copy(encoded, decoded)
+		return err
+	})
+	return f
 }
 
 // AddInput adds the flags. Every command with a ROW has them, so that one can read what another
@@ -133,8 +145,6 @@ type limitFlag struct {
 	least int
 }
 
-var _ pflag.Value = limitFlag{}
-
 // AddLimit adds --limit, which is 1000 by default: a table of millions of rows would scroll
 // by for minutes.
 func AddLimit(cmd *cobra.Command, value *int, least int, usage string) {
@@ -165,8 +175,6 @@ func (limitFlag) Type() string { return "int" }
 
 // ByteSize is a flag for a number of bytes, such as 96MiB or 100663296.
 type ByteSize uint64
-
-var _ pflag.Value = (*ByteSize)(nil)
 
 // byteUnits are powers of 1024, smallest first.
 var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}

@@ -29,12 +29,12 @@ var errNotConfirmed = errors.New("not confirmed")
 // error.
 func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
 	yes := cmd.Flags().Bool("yes", false, "do not ask for confirmation")
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+	before(cmd, func(cmd *cobra.Command, args []string) error {
 		if *yes {
 			return nil
 		}
 		return d.confirm(cmd, args[0], fmt.Sprintf(cost, inspect.Printable(args[0])))
-	}
+	})
 	return cmd
 }
 

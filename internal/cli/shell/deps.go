@@ -34,6 +34,17 @@ func Group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// before makes the command call fn before anything that it already calls before it runs.
+func before(cmd *cobra.Command, fn func(*cobra.Command, []string) error) {
+	then := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if err := fn(cmd, args); err != nil || then == nil {
+			return err
+		}
+		return then(cmd, args)
+	}
+}
+
 // WithOutput adds -o to the command.
 func (d *Deps) WithOutput(cmd *cobra.Command) *cobra.Command {
 	d.Out.register(cmd.Flags())

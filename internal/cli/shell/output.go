@@ -101,8 +101,11 @@ func (p *Printer) Answer(v any, format string, args ...any) error {
 	return p.Print(format, args...)
 }
 
-// Done prints the confirmation of a change without other output.
-func (p *Printer) Done(format string, args ...any) error {
+// Done returns the error of a change without other output or, if that is nil, prints the confirmation.
+func (p *Printer) Done(err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
 	return p.Answer(struct {
 		Done bool `json:"done"`
 	}{true}, format, args...)
