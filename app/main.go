@@ -39,7 +39,7 @@ func Main(register func(r *percolator.Registry), opts ...Option) {
 		Signals:   signals,
 	}
 	for _, opt := range opts {
-		opt(&options{line})
+		opt(line)
 	}
 	os.Exit(cli.Run(context.Background(), line, os.Args[1:]))
 }
@@ -57,9 +57,7 @@ func start(ctx context.Context, cfg node.Config) (shell.RunningNode, error) {
 }
 
 // Option adds to the command line of Main.
-type Option func(*options)
-
-type options struct{ line *shell.App }
+type Option func(*shell.App)
 
 // OnStart runs fn on its own goroutine once the node of the commands start and dev serves. The node's
 // tables and observers exist by then, unless meta did not answer within 10 s: then operations may fail
@@ -67,8 +65,8 @@ type options struct{ line *shell.App }
 // canceled before the node is drained; the drain waits for fn for at most half of its timeout. An
 // error of fn stops the node and ends the process.
 func OnStart(fn func(ctx context.Context, n *node.Node) error) Option {
-	return func(o *options) {
-		o.line.OnStart = append(o.line.OnStart, func(ctx context.Context, n shell.RunningNode) error {
+	return func(line *shell.App) {
+		line.OnStart = append(line.OnStart, func(ctx context.Context, n shell.RunningNode) error {
 			return fn(ctx, n.(*node.Node))
 		})
 	}
@@ -80,9 +78,9 @@ func OnStart(fn func(ctx context.Context, n *node.Node) error) Option {
 // before functions of OnStart run. A flag of percolator with the same name is renamed to
 // percolator-NAME.
 func Flags(define func(flags *flag.FlagSet)) Option {
-	return func(o *options) {
-		before := o.line.Flags
-		o.line.Flags = func(flags *flag.FlagSet) {
+	return func(line *shell.App) {
+		before := line.Flags
+		line.Flags = func(flags *flag.FlagSet) {
 			if before != nil {
 				before(flags)
 			}
@@ -123,8 +121,8 @@ func (i *Invocation) Usage(format string, args ...any) error {
 // have the same name, or one is named "percolator" or "help".
 func Command(use, short string, run func(ctx context.Context, call *Invocation) error,
 	flags ...func(flags *flag.FlagSet)) Option {
-	return func(o *options) {
-		o.line.Commands = append(o.line.Commands, shell.Command{
+	return func(line *shell.App) {
+		line.Commands = append(line.Commands, shell.Command{
 			Use: use, Short: short,
 			Flags: func(set *flag.FlagSet) {
 				for _, define := range flags {
@@ -143,5 +141,5 @@ func Command(use, short string, run func(ctx context.Context, call *Invocation) 
 
 // Default names the command that runs if a command line names none.
 func Default(command string) Option {
-	return func(o *options) { o.line.Default = command }
+	return func(line *shell.App) { line.Default = command }
 }

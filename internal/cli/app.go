@@ -49,7 +49,7 @@ func Run(ctx context.Context, a *shell.App, args []string) int {
 		return shell.ExitDone
 	}
 	if !c.entered && !errors.As(err, new(*shell.UsageError)) {
-		err = &shell.UsageError{Err: err} // cobra's own: unknown command, wrong flag
+		err = shell.NewUsageError(nil, err) // cobra's own: unknown command, wrong flag
 	}
 	return report(c.Deps, cmd, err)
 }
@@ -99,7 +99,7 @@ named by --config.`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &shell.UsageError{Cmd: cmd, Err: shell.DashHint(shell.ReadableNumber(err))}
+		return shell.NewUsageError(cmd, shell.DashHint(shell.ReadableNumber(err)))
 	})
 	root.PersistentFlags().StringVar(&c.config, "config", "",
 		"YAML file with settings; keys are the flags' names")
@@ -171,15 +171,10 @@ func (c *commandLine) refuseTopics(root *cobra.Command) {
 
 // enter runs before every command and sets the flags that the command line omits.
 func (c *commandLine) enter(cmd *cobra.Command, _ []string) error {
-	if isCompletion(cmd) {
-		c.entered = true
-		return nil
-	}
-	if err := c.fill(cmd); err != nil {
-		return &shell.UsageError{Cmd: cmd, Err: err}
-	}
-	if err := c.Out.Check(cmd); err != nil {
-		return &shell.UsageError{Cmd: cmd, Err: err}
+	if !isCompletion(cmd) {
+		if err := cmp.Or(c.fill(cmd), c.Out.Check(cmd)); err != nil {
+			return shell.NewUsageError(cmd, err)
+		}
 	}
 	c.entered = true
 	return nil

@@ -212,13 +212,13 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestNothingToGoOnAfter: a load whose first line is invalid has nothing to resume.
-func TestNothingToGoOnAfter(t *testing.T) {
+// TestNothingToResume: a load whose first line is invalid has nothing to resume.
+func TestNothingToResume(t *testing.T) {
 	b := newBulk(t)
 	b.file("in", "x\n")
 	b.must(shell.ExitFailed, "line 1: bad line: ", "load", "t", "@in")
 	if code, stdout, stderr := b.run("load", "t", "@in", "--skip-bad", "1"); code != shell.ExitDone ||
-		strings.Contains(stdout+stderr, "going on") {
+		strings.Contains(stdout+stderr, "resuming") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }

@@ -18,7 +18,7 @@
 //  7. Irreversible actions need confirmation, by --yes or by typing the name at a terminal
 //     (shell/confirm.go).
 //  8. Foreign data reaches a terminal only as text, and advice can be pasted into a shell whatever
-//     names it contains (shell/terminal.go).
+//     names it contains (shell/text.go).
 //
 // # Structure
 //

@@ -2,7 +2,7 @@
 // console, which print what it says, and package health:
 //
 //	entry.go, figure4.go  all entries of one row, and their layout (Figure 4 of the paper)
-//	rows.go, parked.go    pages of rows as of a time, and of parked notifications
+//	pages.go              pages of rows as of a time, and of parked notifications
 //	chain.go              the transactions and observer runs of a change
 //	why.go, verdict.go    why an observer did or did not run for a row
 //	observer.go           observers and back-fills

@@ -156,8 +156,9 @@ func scheduleList(d *shell.Deps) *cobra.Command {
 			case b.SuccessUnixMs == 0:
 				state = "none yet"
 			}
+			success := time.UnixMilli(b.SuccessUnixMs).UTC().Format(timeLayout)
 			list.Add(newScheduleJSON(b), inspect.Printable(b.Name), daysText(b.EveryMs), daysText(b.FullEveryMs),
-				daysText(b.KeepMs), unixText(b.SuccessUnixMs), state, inspect.Printable(b.Location))
+				daysText(b.KeepMs), shell.OrDash(b.SuccessUnixMs != 0, success), state, inspect.Printable(b.Location))
 		}
 		return list.End()
 	})
@@ -197,14 +198,6 @@ func daysText(ms int64) string {
 	return text
 }
 
-// unixText formats a time; "-" for 0.
-func unixText(ms int64) string {
-	if ms == 0 {
-		return "-"
-	}
-	return time.UnixMilli(ms).UTC().Format(timeLayout)
-}
-
 // backupPrune returns the command that removes old backups, without connecting to a node.
 func backupPrune(d *shell.Deps) *cobra.Command {
 	var keep durationInDays
@@ -218,13 +211,12 @@ unfinished or damaged.` + locationHelp,
 	}
 	cmd.Flags().Var(&keep, "keep", "period within which any time stays restorable")
 	d.Confirmed(cmd, "backups of %s that are older than --keep are removed for good")
-	confirm := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+	shell.Before(cmd, func(cmd *cobra.Command, _ []string) error {
 		if keep <= 0 {
 			return shell.Usagef(cmd, "--keep must be a positive duration, such as 30d")
 		}
-		return confirm(cmd, args)
-	}
+		return nil
+	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return atLocation(cmd.Context(), backup.Open, args[0], func(l *backup.Location) error {
 			removed, err := backup.Prune(cmd.Context(), l, backup.PruneOptions{

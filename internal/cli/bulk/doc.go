@@ -8,8 +8,7 @@
 //
 // load.go reads and checks a file, loadrun.go keeps several transactions under way; export.go
 // writes a file from one snapshot; rowjson.go is the form of a row in both, and resume.go stores
-// their progress. backup.go, backupschedule.go and restore.go print what
-// package backup does.
+// their progress. backup.go and backupschedule.go print what package backup does.
 //
 // A crash leaves the locks of transactions under way, a progress file beside the data, and for a
 // minute the lease that keeps the history of an export's snapshot. A crash of restore or load

@@ -4,7 +4,7 @@
 // reads like scan. A listing pages through the tablets: it is not one snapshot, and a concurrent split
 // may list an entry twice.
 //
-// Each file implements one command, except traceview.go, which lays out what trace finds. Package
+// Each file implements one command. Package
 // inspect explains rows, histories and traces and gives advice; the commands print its results.
 //
 // A crash loses nothing but the output.

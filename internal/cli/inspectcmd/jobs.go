@@ -61,10 +61,7 @@ func listJobs(ctx context.Context, s *shell.Session, _ []string) error {
 // jobLine returns the line of one job.
 func jobLine(j *pb.Job, now time.Time) []any {
 	done, ago := "-", func(unixMs int64) string {
-		if unixMs == 0 {
-			return "-"
-		}
-		return inspect.Span(max(0, now.Sub(time.UnixMilli(unixMs))))
+		return shell.OrDash(unixMs != 0, inspect.Span(max(0, now.Sub(time.UnixMilli(unixMs)))))
 	}
 	switch {
 	case j.Total > 0:
@@ -72,19 +69,10 @@ func jobLine(j *pb.Job, now time.Time) []any {
 	case j.Done > 0:
 		done = fmt.Sprintf("%d %s", j.Done, inspect.Printable(j.Unit))
 	}
-	records, size := "-", "-"
-	if j.Records > 0 {
-		records = fmt.Sprint(j.Records)
-	}
-	if j.Bytes > 0 {
-		size = shell.ByteText(int64(j.Bytes))
-	}
-	by := "-"
-	if j.By != "" {
-		by = inspect.Printable(j.By)
-	}
 	return []any{
-		inspect.Printable(j.Kind), inspect.Printable(j.State), inspect.Printable(j.Subject), done, records, size,
-		ago(j.StartedUnixMs), ago(j.SeenUnixMs), by,
+		inspect.Printable(j.Kind), inspect.Printable(j.State), inspect.Printable(j.Subject), done,
+		shell.OrDash(j.Records > 0, fmt.Sprint(j.Records)),
+		shell.OrDash(j.Bytes > 0, shell.ByteText(int64(j.Bytes))), ago(j.StartedUnixMs),
+		ago(j.SeenUnixMs), shell.OrDash(j.By != "", inspect.Printable(j.By)),
 	}
 }

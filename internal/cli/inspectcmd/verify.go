@@ -79,16 +79,11 @@ func CompareReplicas(ctx context.Context, s *shell.Session) error {
 	if err := list.End(); err != nil {
 		return err
 	}
-	return compared(len(tablets), different, unknown)
-}
-
-// compared is nil if all replicas of all tablets are equal.
-func compared(tablets, different, unknown int) error {
 	switch {
 	case different > 0:
-		return fmt.Errorf("%d of %d tablets have replicas that differ", different, tablets)
+		return fmt.Errorf("%d of %d tablets have replicas that differ", different, len(tablets))
 	case unknown > 0:
-		return fmt.Errorf("%d of %d tablets could not be compared", unknown, tablets)
+		return fmt.Errorf("%d of %d tablets could not be compared", unknown, len(tablets))
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func showCertificates(out *shell.Printer, infos []certs.Info) error {
 	var bad []string
 	list := out.Listing("FILE, ROLE, NAME, VALID UNTIL, STATE, HOSTS")
 	for _, i := range infos {
-		state, name, until := "valid", "-", "-"
+		state := "valid"
 		if i.Warning != "" {
 			state = strings.ToUpper(i.Warning)
 		}
@@ -142,17 +142,13 @@ func showCertificates(out *shell.Printer, infos []certs.Info) error {
 			state = i.Problem
 			bad = append(bad, i.File+" "+i.Problem)
 		}
-		if i.Name != "" {
-			name = inspect.Printable(i.Name)
-		}
-		if !i.NotAfter.IsZero() {
-			until = i.NotAfter.UTC().Format(time.DateOnly)
-		}
 		list.Add(struct {
 			certs.Info
 			NotBefore time.Time `json:"not_before,omitzero"`
 			NotAfter  time.Time `json:"not_after,omitzero"`
-		}{i, i.NotBefore.UTC(), i.NotAfter.UTC()}, i.File, i.Role, name, until, state,
+		}{i, i.NotBefore.UTC(), i.NotAfter.UTC()}, i.File, i.Role,
+			shell.OrDash(i.Name != "", inspect.Printable(i.Name)),
+			shell.OrDash(!i.NotAfter.IsZero(), i.NotAfter.UTC().Format(time.DateOnly)), state,
 			strings.Join(i.Hosts, " "))
 	}
 	if err := list.End(); err != nil {

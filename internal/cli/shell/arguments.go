@@ -41,7 +41,7 @@ type InputFlags struct {
 // are decoded in place before the command runs.
 func AddInputArgs(cmd *cobra.Command) *InputFlags {
 	f := AddInput(cmd)
-	before(cmd, func(_ *cobra.Command, args []string) error {
+	Before(cmd, func(_ *cobra.Command, args []string) error {
 		encoded := args[min(1, len(args)):]
 		decoded, err := f.All(encoded)
 		copy(encoded, decoded)
@@ -68,7 +68,7 @@ func (f *InputFlags) Bytes(arg string) (string, error) {
 	}
 	text, err := Unescape(how, arg)
 	if err != nil {
-		return "", &UsageError{Err: err}
+		return "", NewUsageError(nil, err)
 	}
 	return text, nil
 }

@@ -29,7 +29,7 @@ var errNotConfirmed = errors.New("not confirmed")
 // error.
 func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
 	yes := cmd.Flags().Bool("yes", false, "do not ask for confirmation")
-	before(cmd, func(cmd *cobra.Command, args []string) error {
+	Before(cmd, func(cmd *cobra.Command, args []string) error {
 		if *yes {
 			return nil
 		}

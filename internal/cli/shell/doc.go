@@ -6,7 +6,7 @@
 // notes, tables; output.go) and the connector (--addr, certificates, --timeout, signals;
 // client.go). A command that talks to a node gets a Session (session.go), one connection.
 // errors.go chooses the exit code and the advice for an error, arguments.go decodes bytes,
-// numbers and ranges, text.go and terminal.go write for people, confirm.go asks before what
+// numbers and ranges, text.go writes for people, confirm.go asks before what
 // cannot be undone. The invariants are those of package cli, which calls all of it on the
 // goroutine of the command; a Meter's methods may be called concurrently.
 //

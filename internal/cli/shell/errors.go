@@ -3,8 +3,13 @@ package shell
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/coded"
@@ -15,45 +20,46 @@ import (
 
 // UsageError reports a mistake in the command line: exit code 2.
 type UsageError struct {
+	cause
+
 	Cmd  *cobra.Command // the command whose help to refer to; may be nil
-	Err  error
-	Help bool // print the whole help instead of pointing at it
+	Help bool           // print the whole help instead of pointing at it
 }
 
+// cause is the error to which a UsageError or HintError adds something that report prints separately.
+type cause struct{ err error }
+
 // Error returns the cause's text.
-func (e *UsageError) Error() string { return e.Err.Error() }
+func (c cause) Error() string { return c.err.Error() }
 
 // Text returns the cause's text without its package's name.
-func (e *UsageError) Text() string { return coded.Text(e.Err) }
+func (c cause) Text() string { return coded.Text(c.err) }
 
 // Unwrap returns the cause.
-func (e *UsageError) Unwrap() error { return e.Err }
+func (c cause) Unwrap() error { return c.err }
+
+// NewUsageError returns a UsageError with a cause; cmd may be nil.
+func NewUsageError(cmd *cobra.Command, err error) error {
+	return &UsageError{cause: cause{err}, Cmd: cmd}
+}
 
 // Usagef returns a UsageError with a formatted text.
 func Usagef(cmd *cobra.Command, format string, args ...any) error {
-	return &UsageError{Cmd: cmd, Err: coded.Errorf("", format, args...)}
+	return NewUsageError(cmd, coded.Errorf("", format, args...))
 }
 
 // HintError adds advice to an error. The commands in it are templates (Printer.Advice).
 type HintError struct {
-	err      error
+	cause
+
 	Hint     string
 	Operands []inspect.Operand
 }
 
 // WithHint returns err with advice on what to do next.
 func WithHint(err error, hint string, operands ...inspect.Operand) error {
-	return &HintError{err, hint, operands}
+	return &HintError{cause{err}, hint, operands}
 }
-
-// Error returns the cause's text; report prints the hint on a separate line.
-func (e *HintError) Error() string { return e.err.Error() }
-
-// Text returns the cause's text without its package's name.
-func (e *HintError) Text() string { return coded.Text(e.err) }
-
-// Unwrap returns the cause.
-func (e *HintError) Unwrap() error { return e.err }
 
 // Classify returns the exit code of an error, and the advice that is common to all commands.
 func (c *Connector) Classify(err error) (code int, hint string) {
@@ -93,4 +99,75 @@ func WithObservers(err error) error {
 		return WithHint(err, KnownObservers)
 	}
 	return err
+}
+
+// ReadableNumber replaces package strconv's text in the error about a flag's value.
+func ReadableNumber(err error) error {
+	var num *strconv.NumError
+	if !errors.As(err, &num) {
+		return err
+	}
+	problem := "not a number"
+	if errors.Is(err, strconv.ErrRange) {
+		problem = "out of range"
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), num.Error(), fmt.Sprintf("%q is %s", num.Num, problem)))
+}
+
+// DashHint adds to the error about an unknown -x how an argument is written that begins with a
+// dash.
+func DashHint(err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() == "" {
+		return err
+	}
+	return coded.Errorf("", "%w: write -- before an argument that begins with a dash: -- -%s", err,
+		unknown.GetSpecifiedShortnames())
+}
+
+// NoArgs is like cobra.NoArgs, but its error names similar commands.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		cmd.SuggestionsMinimumDistance = 2
+		text := fmt.Sprintf("unknown command %q", args[0])
+		if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+			text += fmt.Sprintf(" (did you mean %s?)", strings.Join(similar, " or "))
+		}
+		return Usagef(cmd, "%s", text)
+	}
+	return Usagef(cmd, "takes no arguments, got %q", args)
+}
+
+// UsageArgs derives the number of arguments from a usage line: words in brackets are
+// optional, dots stand for any number, and the first flag ends the arguments.
+func UsageArgs(use string) cobra.PositionalArgs {
+	least, most, optional := 0, 0, false
+	for _, word := range strings.Fields(use)[1:] {
+		if strings.HasPrefix(strings.TrimLeft(word, "[{("), "-") || word == "|" {
+			break
+		}
+		optional = optional || word[0] == '[' || word[0] == '{' && !strings.HasSuffix(word, "}")
+		if !optional {
+			least++
+		}
+		if most++; strings.Contains(word, "...") {
+			most = math.MaxInt
+			break
+		}
+	}
+	if most == 0 {
+		return NoArgs
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return Usagef(cmd, "too few arguments: usage is %s", cmd.UseLine())
+		case len(args) > most:
+			return Usagef(cmd, "too many arguments: usage is %s", cmd.UseLine())
+		}
+		return nil
+	}
 }

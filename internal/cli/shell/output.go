@@ -31,7 +31,7 @@ const (
 type Printer struct {
 	inspect.Commands
 	format         string    // -o
-	Stdout, Stderr io.Writer // text only (terminal.go)
+	Stdout, Stderr io.Writer // text only (text.go)
 	Raw, rawErr    io.Writer // the same streams, unescaped
 	// terminal reports whether a stream is a terminal; nil means that every character device is
 	// one.
