@@ -21,15 +21,9 @@ import (
 // replayPoll is the interval between the requests of --wait.
 const replayPoll = 200 * time.Millisecond
 
-// replayFlags are the flags of observer replay.
-type replayFlags struct {
-	wait, status, cancel, quiet bool
-	below                       uint32
-}
-
 // observerReplay starts, reports or cancels a back-fill.
 func observerReplay(d *shell.Deps) *cobra.Command {
-	f := &replayFlags{}
+	f := &backfill{}
 	cmd := &cobra.Command{
 		Use:   "replay OBSERVER",
 		Short: "Run an observer once for every row that its column has",
@@ -58,7 +52,8 @@ tells how far it is, --cancel ends it. ` + "`notify replay`" + ` is for single r
 				return shell.Usagef(cmd, "--below-version is for the start of a replay")
 			}
 			return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
-				return (&backfill{s, args[0]}).run(ctx, f)
+				f.Session, f.observer = s, args[0]
+				return f.run(ctx)
 			})
 		},
 	}
@@ -72,24 +67,27 @@ tells how far it is, --cancel ends it. ` + "`notify replay`" + ` is for single r
 	return d.WithClient(cmd)
 }
 
-// backfill is one run of the command.
+// backfill is one run of observer replay, with its flags.
 type backfill struct {
 	*shell.Session
 	observer string
+
+	wait, status, cancel, quiet bool
+	below                       uint32
 }
 
 // run executes the command.
-func (b *backfill) run(ctx context.Context, f *replayFlags) error {
+func (b *backfill) run(ctx context.Context) error {
 	// Starting a running back-fill changes nothing, so an interrupted --wait can be run
 	// again.
 	action := pb.BackfillRequest_ACTION_START
 	switch {
-	case f.status:
+	case b.status:
 		action = pb.BackfillRequest_ACTION_READ
-	case f.cancel:
+	case b.cancel:
 		action = pb.BackfillRequest_ACTION_CANCEL
 	}
-	state, err := b.ask(ctx, action, f.below)
+	state, err := b.ask(ctx, action, b.below)
 	if err != nil {
 		return err
 	}
@@ -97,8 +95,8 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 		return shell.WithHint(fmt.Errorf("observer %s was never replayed", inspect.Printable(b.observer)),
 			"`observer replay OBSERVER` starts one", inspect.Operand{What: "OBSERVER", Value: b.observer})
 	}
-	if f.wait {
-		if state, err = b.await(ctx, state, f.quiet); err != nil {
+	if b.wait {
+		if state, err = b.await(ctx, state); err != nil {
 			return err
 		}
 	}
@@ -109,7 +107,7 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	case state.State == inspect.BackfillFailed:
 		return shell.WithHint(fmt.Errorf("the replay has failed: %s", state.Error),
 			"repair the cause and run the command again: it starts over")
-	case f.wait && state.State == inspect.BackfillCancelled:
+	case b.wait && state.State == inspect.BackfillCancelled:
 		return shell.WithHint(errors.New("the replay was cancelled"),
 			"run the command again to start over")
 	}
@@ -131,10 +129,9 @@ func (b *backfill) ask(ctx context.Context,
 
 // await polls until the back-fill has ended, or a request fails. It goes on after an error that
 // only delays the back-fill, whose state stays running.
-func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
-	quiet bool) (*inspect.Backfill, error) {
+func (b *backfill) await(ctx context.Context, state *inspect.Backfill) (*inspect.Backfill, error) {
 	m := b.Out.NewMeter("replay of "+inspect.Printable(state.Observer), shell.Tally{Rows: int64(state.Rows)},
-		quiet)
+		b.quiet)
 	table, err := b.extentOf(ctx)
 	if err != nil {
 		return nil, err

@@ -123,13 +123,6 @@ func lockOf(e *pb.WalkEntry) *pb.Lock {
 	return e.GetLock()
 }
 
-// lockInfo converts an entry of a walk.
-func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
-	return mvcc.LockInfo{
-		Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e)),
-	}
-}
-
 // newLockJSON converts an entry of a walk. line contains the columns of the listing that identify the
 // lock.
 func newLockJSON(e *pb.WalkEntry, names *inspect.Names) (out lockJSON, line []any) {
@@ -243,7 +236,7 @@ func (v *resolver) run(ctx context.Context, args []string) error {
 		return err
 	}
 	v.tables = names
-	if v.since, err = v.Now(ctx); err != nil {
+	if v.since, err = v.Client.Timestamp(ctx); err != nil {
 		return err
 	}
 	v.list = v.Out.Listing("TABLE, ROW, COLUMN, KIND, STARTED AT, PRIMARY, OUTCOME")
@@ -308,7 +301,7 @@ func (v *resolver) resolveRow(ctx context.Context, catalogue *pb.Catalogue, name
 func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	lock, line := newLockJSON(e, v.tables)
 	out := resolvedJSON{lockJSON: lock, Outcome: "alive"}
-	l := lockInfo(e)
+	l := mvcc.LockInfo{Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e))}
 	// Resolve the lock as a reader does: ask the primary, by the oracle's time, then apply its
 	// decision here. The primary alone decides, so this is safe whatever the transaction does
 	// concurrently.

@@ -95,7 +95,7 @@ func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Com
 		return shell.WithObservers(inspect.NoObserver(l.observer))
 	}
 	l.names = names
-	if l.now, err = s.Now(ctx); err != nil {
+	if l.now, err = s.Client.Timestamp(ctx); err != nil {
 		return err
 	}
 	list := s.Out.Listing("TABLE, ROW, COLUMN, OBSERVER, CHANGED AT, FAILED RUNS, STATE, SINCE, "+

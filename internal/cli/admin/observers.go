@@ -58,7 +58,7 @@ func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
 		return err
 	}
 	// Read the time after the states, so that no age is negative.
-	now, err := s.Now(ctx)
+	now, err := s.Client.Timestamp(ctx)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func verifyRecovery(ctx context.Context, s *shell.Session) error {
 	if len(status.Recoveries) == 0 {
 		return s.Out.Done(nil, "no recovery is unverified")
 	}
-	now, err := s.Now(ctx)
+	now, err := s.Client.Timestamp(ctx)
 	if err != nil {
 		return err
 	}

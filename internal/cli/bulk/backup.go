@@ -376,7 +376,7 @@ discards it.` + locationHelp,
 			o.Tables[from] = to
 		}
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
-			ts, err := wanted.Resolve(d.Out, func() (mvcc.Timestamp, error) { return s.Client.Timestamp(ctx) })
+			ts, err := wanted.Resolve(ctx, s)
 			if err != nil {
 				return err
 			}

@@ -99,12 +99,12 @@ With -o json a summary is printed when FILE is complete.`,
 			return shell.Usagef(cmd, "the name FILE is empty")
 		}
 		run.rows, run.columns = rows, shell.ColumnsOf(args[0], names)
-		run.want = exportState{
+		run.state = exportState{
 			job:    job{Version: 1, Table: args[0]},
 			Prefix: pbjson.Bytes(bounds[0]), From: pbjson.Bytes(bounds[1]), Before: pbjson.Bytes(bounds[2]),
 		}
 		for _, name := range names {
-			run.want.Columns = append(run.want.Columns, pbjson.Bytes(name))
+			run.state.Columns = append(run.state.Columns, pbjson.Bytes(name))
 		}
 		return d.Conn.RunLong(cmd, run.run)
 	}
@@ -149,9 +149,8 @@ type export struct {
 	overwrite bool
 	rows      percolator.RowRange
 	columns   []percolator.Column // none: all
-	want      exportState         // the request, which a resumed state must match
 
-	state  exportState // as written, in part not yet durable
+	state  exportState // the request, and the progress as written, in part not yet durable
 	part   *os.File    // nil: standard output
 	w      *bufio.Writer
 	meter  *shell.Meter
@@ -164,10 +163,10 @@ type export struct {
 // run exports over one session.
 func (e *export) run(ctx context.Context, s *shell.Session) (err error) {
 	e.Session = s
-	if e.want.Cluster, e.want.TableID, err = s.Identify(ctx, e.want.Table); err != nil {
+	if e.state.Cluster, e.state.TableID, err = s.Identify(ctx, e.state.Table); err != nil {
 		return err
 	}
-	e.state, e.w = e.want, bufio.NewWriterSize(e.Out.Raw, 1<<20)
+	e.w = bufio.NewWriterSize(e.Out.Raw, 1<<20)
 	if e.name != standardStream {
 		// Lock the file before opening the snapshot: a second process must not move this
 		// one's lease.
@@ -193,7 +192,7 @@ func (e *export) open() (err error) {
 			return err
 		}
 		// Halves of two different exports would make a file that only looks complete.
-		if there && !old.sameRequest(&e.want) {
+		if there && !old.sameRequest(&e.state) {
 			return shell.WithHint(fmt.Errorf(
 				"%s belongs to another export (table %s), of a different cluster, table, range "+
 					"or columns", e.progressName(), inspect.Printable(old.Table)),
@@ -221,7 +220,7 @@ func (e *export) progressName() string { return e.name + ".progress" }
 // snapshot opens the snapshot of the interrupted export, or a new one.
 func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 	if e.state.TS == 0 {
-		return shell.OpenSnapshot(ctx, e.DB, e.Out, *e.at)
+		return e.OpenSnapshot(ctx, *e.at)
 	}
 	if *e.at != "" {
 		return nil, shell.Usagef(nil, "--at: the export in %s resumes at its original snapshot %d; "+
@@ -395,7 +394,7 @@ func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 // holder returns the name of this export's lease for operators. An earlier run's lease of the same
 // name expires.
 func (e *export) holder() string {
-	return fmt.Sprintf("%d of table %d", e.state.TS, e.want.TableID)
+	return fmt.Sprintf("%d of table %d", e.state.TS, e.state.TableID)
 }
 
 // explain adds how to continue after an error: run the command again, or start over if the snapshot is
@@ -423,7 +422,7 @@ func (e *export) tally() shell.Tally {
 
 // rangeExtent returns the tablets of the exported rows.
 func (e *export) rangeExtent(ctx context.Context) shell.Extent {
-	w := &e.want
+	w := &e.state
 	all := e.Extent(ctx, mvcc.Span{
 		Table: mvcc.TableID(w.TableID), Start: string(max(w.Prefix, w.From)), End: string(w.Before),
 		HasEnd: w.Before != "",

@@ -30,9 +30,8 @@ const (
 // bulkLoad is one run of load --bulk.
 type bulkLoad struct {
 	*loading
-	done    atomic.Int64 // bytes of the file that were read
-	rows    atomic.Int64
-	skipped atomic.Int64
+	consumed atomic.Int64 // bytes of the file
+	rows     atomic.Int64
 }
 
 // foreignFlag returns the name of a given flag that cannot be used with --bulk, or, if that is not
@@ -86,8 +85,10 @@ func (l *loading) runBulk(ctx context.Context, s *shell.Session, notifyGiven boo
 }
 
 func (b *bulkLoad) tally() shell.Tally {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return shell.Tally{
-		Rows: b.rows.Load(), Bytes: b.done.Load(), Skipped: b.skipped.Load(), Total: b.input.size,
+		Rows: b.rows.Load(), Bytes: b.consumed.Load(), Skipped: b.done.Skipped, Total: b.input.size,
 	}
 }
 
@@ -193,17 +194,16 @@ func (b *bulkLoad) part(from io.Reader, offset int64) func(context.Context, func
 		for counted := int64(0); ; {
 			row, err := rows.next()
 			at := rows.lines.offset
-			b.done.Add(at - counted)
+			b.consumed.Add(at - counted)
 			counted = at
 			switch {
 			case errors.Is(err, io.EOF):
 				return nil
 			case errors.Is(err, errBadLine):
 				line := b.lineAt(offset+at-1, rows.lines.line)
-				if b.skipped.Add(1) > int64(b.skipBad) {
-					return coded.Errorf("", "%s line %d: %w", b.input.name, line, err)
+				if err := b.passOver(line, err); err != nil {
+					return err
 				}
-				b.out.Note("skipped %s line %d: %v", b.input.name, line, err)
 				continue
 			case err != nil:
 				return err

@@ -34,7 +34,7 @@ does not exist.`,
 	shell.AddInputArgs(cmd)
 	at := shell.AddAt(cmd)
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		snapshot, err := shell.OpenSnapshot(ctx, s.DB, s.Out, *at)
+		snapshot, err := s.OpenSnapshot(ctx, *at)
 		if err != nil {
 			return err
 		}
@@ -92,18 +92,13 @@ func readRow(ctx context.Context, s *percolator.Snapshot, table, row string,
 		return s.GetMulti(ctx, keys...)
 	}
 	var cells []percolator.Cell
-	for cell, err := range s.Scan(ctx, oneRow(table, row)) {
+	for cell, err := range s.Scan(ctx, percolator.Rows(table).From(row).Before(row+"\x00")) {
 		if err != nil {
 			return nil, err
 		}
 		cells = append(cells, cell)
 	}
 	return cells, nil
-}
-
-// oneRow returns the range of one row.
-func oneRow(table, row string) percolator.RowRange {
-	return percolator.Rows(table).From(row).Before(row + "\x00")
 }
 
 // printCells prints cells. A table shows at most width bytes of each value; 0 shows all.
@@ -269,7 +264,7 @@ func ScanCommand(d *shell.Deps) *cobra.Command {
 			width = 0
 		}
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			snapshot, err := shell.OpenSnapshot(ctx, s.DB, s.Out, *at)
+			snapshot, err := s.OpenSnapshot(ctx, *at)
 			if err != nil {
 				return err
 			}

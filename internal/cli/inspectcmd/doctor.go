@@ -82,7 +82,7 @@ func diagnose(out *shell.Printer, status *pb.ClusterStatusResponse, ignored []st
 	}
 	wrong := 0
 	for _, f := range status.GetFindings() {
-		severity := severityText(f.GetSeverity())
+		severity := strings.ToLower(strings.TrimPrefix(f.GetSeverity().String(), "SEVERITY_"))
 		if f.GetSeverity() >= pb.Severity_SEVERITY_WARNING && !slices.Contains(ignored, f.GetKind()) {
 			wrong++
 		}
@@ -111,10 +111,6 @@ func diagnose(out *shell.Printer, status *pb.ClusterStatusResponse, ignored []st
 			wrong, sum.Findings)
 	}
 	return nil
-}
-
-func severityText(s pb.Severity) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "SEVERITY_"))
 }
 
 func summary(c clusterJSON) string {

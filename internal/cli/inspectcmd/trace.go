@@ -51,7 +51,7 @@ With -o json each step is an object; "state" is one of ` + inspect.States + `.`,
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
 			newest := uint64(math.MaxUint64)
 			if *at != "" {
-				snapshot, err := shell.OpenSnapshot(ctx, s.DB, s.Out, *at)
+				snapshot, err := s.OpenSnapshot(ctx, *at)
 				if err != nil {
 					return err
 				}

@@ -90,17 +90,16 @@ func ParseAge(text string) (age time.Duration, ok bool) {
 }
 
 // Resolve returns the timestamp. For a time, not an age, it prints a note if this machine's clock
-// is so far behind the cluster's timestamps that the snapshot may lack recent commits. fresh
-// returns a new timestamp.
-func (a atTime) Resolve(out *Printer, fresh func() (mvcc.Timestamp, error)) (mvcc.Timestamp, error) {
+// is so far behind the cluster's timestamps that the snapshot may lack recent commits.
+func (a atTime) Resolve(ctx context.Context, s *Session) (mvcc.Timestamp, error) {
 	if !a.isAge && !a.ByClock {
 		return a.TS, nil
 	}
-	now, err := fresh()
+	now, err := s.Client.Timestamp(ctx)
 	if err != nil {
 		return 0, err
 	}
-	out.noteAhead(a, now, time.Now())
+	s.Out.noteAhead(a, now, time.Now())
 	return a.timestamp(now), nil
 }
 
@@ -123,29 +122,19 @@ func AddAt(cmd *cobra.Command) *string {
 }
 
 // OpenSnapshot opens the snapshot of --at; an empty at means now.
-func OpenSnapshot(ctx context.Context, db *percolator.DB, out *Printer,
-	at string) (*percolator.Snapshot, error) {
+func (s *Session) OpenSnapshot(ctx context.Context, at string) (*percolator.Snapshot, error) {
 	parsed, err := ParseAt(nil, at)
 	if err != nil {
 		return nil, err
 	}
 	if parsed == (atTime{}) || parsed.isAge && parsed.age == 0 {
-		return db.Snapshot(ctx)
+		return s.DB.Snapshot(ctx)
 	}
-	ts, err := parsed.Resolve(out, func() (mvcc.Timestamp, error) { return oracleNow(ctx, db) })
+	ts, err := parsed.Resolve(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return db.SnapshotAt(ctx, percolator.Timestamp(ts))
-}
-
-// oracleNow returns a new timestamp.
-func oracleNow(ctx context.Context, db *percolator.DB) (mvcc.Timestamp, error) {
-	now, err := db.Snapshot(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return mvcc.Timestamp(now.StartTS()), now.Close()
+	return s.DB.SnapshotAt(ctx, percolator.Timestamp(ts))
 }
 
 // aheadNoted is the lead of timestamps over this machine's clock above which a note is printed. Less is

@@ -15,7 +15,8 @@ import (
 // Session, a connection to a node, and the requests that several commands share: tables and their
 // ids, and the tablet map.
 
-// Session is a command's connection to a running node, and the printer for its answer.
+// Session is a command's connection to a running node, and the printer for its answer. Ages and expiries
+// are computed from Client.Timestamp, the oracle's time, never from this machine's clock.
 type Session struct {
 	Out       *Printer
 	Conn      *Connector
@@ -27,12 +28,6 @@ type Session struct {
 
 // ErrInvalidAnswer reports that a tablet's answer does not fit the request.
 var ErrInvalidAnswer = errors.New("invalid answer from the node")
-
-// Now returns the oracle's time, from which ages and expiries are computed, never from this machine's
-// clock.
-func (s *Session) Now(ctx context.Context) (mvcc.Timestamp, error) {
-	return s.Client.Timestamp(ctx)
-}
 
 // Names reads the names of tables from meta.
 func (s *Session) Names(ctx context.Context) (*inspect.Names, error) {
