@@ -18,4 +18,13 @@
 //  4. A change of observers by an operator is in force on every live node before the operator's
 //     call returns without an error, and on the others before they run anything or when they
 //     reconnect.
+//
+// # Reading order
+//
+// From opening a node to its parts: most calls go to later files.
+//
+// run.go, node.go, sources.go, serve.go, state.go, leave.go, changes.go, publish.go, peers.go,
+// requestqueue.go, admin.go, transport.go, status.go, recovery.go, liveness.go, join.go,
+// policy.go, certwatch.go, tablets.go, stamps.go, failures.go, elections.go, reports.go,
+// localoracle.go, metahealth.go, tracing.go, parts.go, background.go, phase.go.
 package node

@@ -42,3 +42,7 @@ func wrap(t txn.Transport, parts nodeparts.Parts) txn.Transport {
 	}
 	return parts.Transport(t)
 }
+
+// Version returns the version of the module percolator in this build, even if another module's
+// program links it.
+func Version() string { return version.String() }

@@ -22,7 +22,6 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node/config"
 	"github.com/percolator-go/percolator/node/console"
 )
@@ -37,10 +36,6 @@ type servers struct {
 	http    *httpd.Server
 	gateway *gateway.Server // nil: none
 }
-
-// Version returns the version of the module percolator in this build, even if another module's
-// program links it.
-func Version() string { return version.String() }
 
 // openHTTP opens the HTTP listener, if one is configured. It is the first part that answers
 // requests: until the node serves, it reports only whether the process is alive and what it waits

@@ -68,9 +68,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	positive(&c.Page, DefaultPage)
-	positive(&c.PaceIdle, DefaultPaceIdle)
-	positive(&c.PaceRetry, DefaultPaceRetry)
+	actorkit.Positive(&c.Page, DefaultPage)
+	actorkit.Positive(&c.PaceIdle, DefaultPaceIdle)
+	actorkit.Positive(&c.PaceRetry, DefaultPaceRetry)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Waiting == nil && c.Client != nil {
 		client := c.Client
@@ -82,15 +82,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func positive[N int | time.Duration](v *N, def N) {
-	if *v <= 0 {
-		*v = def
-	}
-}
-
-// Job is the running actor. Its methods may be called concurrently. Call Wake when there is
-// something new to do.
-type Job struct{ *actorkit.Turns }
+// Job is the running actor. Call Wake when there is something new to do.
+type Job = actorkit.Turns
 
 // Spawn starts the actor, which begins its first turn at once. It fails with ErrInvalid, or
 // if the actor's name is taken.
@@ -100,9 +93,5 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 		return nil, fmt.Errorf("%w: Meta and Client are required", ErrInvalid)
 	}
 	w := worker{cfg: cfg, synced: map[string]bool{}}
-	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: "backfill", Turn: w.turn})
-	if err != nil {
-		return nil, err
-	}
-	return &Job{turns}, nil
+	return actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: "backfill", Turn: w.turn})
 }

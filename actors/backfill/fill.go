@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -75,11 +76,7 @@ func (w *worker) fillFailed(ctx context.Context, b *pb.Backfill, err error) prog
 	if ctx.Err() != nil {
 		return progressFailed
 	}
-	permanent := false
-	for _, target := range permanentErrors {
-		permanent = permanent || errors.Is(err, target)
-	}
-	if !permanent {
+	if !slices.ContainsFunc(permanentErrors, func(target error) bool { return errors.Is(err, target) }) {
 		w.cfg.Logger.Warn("backfill: step failed; trying again", "observer", b.Name, "error", err)
 		return progressFailed
 	}

@@ -1,6 +1,7 @@
 package expirer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -50,18 +51,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Tables == nil || c.Client == nil {
 		return c, ErrInvalid
 	}
-	if c.Pause <= 0 {
-		c.Pause = DefaultPause
-	}
+	actorkit.Positive(&c.Pause, DefaultPause)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Stats == nil {
-		c.Stats = new(Stats)
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Stats = cmp.Or(c.Stats, new(Stats))
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
 }
 

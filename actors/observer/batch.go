@@ -229,12 +229,13 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 		}
 		return nil
 	})
-	if entries, err = b.entriesToAdmit(ctx, due); err != nil {
+	admitted, err := b.entriesToAdmit(ctx, due)
+	if err != nil {
 		return err
 	}
 	_ = each(len(b.runs), func(i int) error {
 		if due[i] {
-			n, there := entries[b.runs[i].cell]
+			n, there := admitted[b.runs[i].cell]
 			due[i], b.outs[i] = b.runs[i].charge(ctx, b.ts[i], n, there)
 		}
 		return nil

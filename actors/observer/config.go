@@ -7,6 +7,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/tracing"
@@ -117,14 +118,14 @@ func (c Config) withDefaults() Config {
 	if c.Refused == nil {
 		c.Refused = func(string, time.Duration) {}
 	}
-	positive(&c.Workers, DefaultWorkers)
-	positive(&c.Queue, DefaultQueue)
-	positive(&c.MaxStuck, c.Workers)
-	positive(&c.Grace, DefaultGrace)
-	positive(&c.CommitTimeout, DefaultCommitTimeout)
-	positive(&c.FailureBase, DefaultFailureBase)
-	positive(&c.FailureMax, DefaultFailureMax)
-	positive(&c.RetryMax, DefaultRetryMax)
+	actorkit.Positive(&c.Workers, DefaultWorkers)
+	actorkit.Positive(&c.Queue, DefaultQueue)
+	actorkit.Positive(&c.MaxStuck, c.Workers)
+	actorkit.Positive(&c.Grace, DefaultGrace)
+	actorkit.Positive(&c.CommitTimeout, DefaultCommitTimeout)
+	actorkit.Positive(&c.FailureBase, DefaultFailureBase)
+	actorkit.Positive(&c.FailureMax, DefaultFailureMax)
+	actorkit.Positive(&c.RetryMax, DefaultRetryMax)
 	if c.LoopRuns == 0 {
 		c.LoopRuns = DefaultLoopRuns
 	}
@@ -134,8 +135,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func positive[N int | time.Duration](v *N, def N) {
-	if *v <= 0 {
-		*v = def
+// backoff returns base doubled n times, limited to most.
+func backoff(base, most time.Duration, n int) time.Duration {
+	d := base
+	for ; n > 0 && d < most; n-- {
+		d *= 2
 	}
+	return min(d, most)
 }

@@ -174,7 +174,7 @@ func TestLimitAtOnce(t *testing.T) {
 		notifytest.Eventually(t, time.Minute, fmt.Sprint(limit, " run"), func() bool {
 			return g.running.Load() == limit
 		})
-		if s := n.Stats("reader"); s.Limit != int(limit) || s.Running > int(limit) {
+		if s := n.Stats("reader"); s.Limit != uint32(limit) || s.Running > uint32(limit) {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -332,7 +332,7 @@ func TestOthersKeepASlot(t *testing.T) {
 	}
 	stuck := func() (all int) {
 		for b := range bad {
-			all += n.Stats(fmt.Sprint("bad", b)).Stuck
+			all += int(n.Stats(fmt.Sprint("bad", b)).Stuck)
 		}
 		return all
 	}

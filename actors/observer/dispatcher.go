@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -136,13 +135,4 @@ func (d *Dispatcher) going() string {
 		}
 	}
 	return text
-}
-
-// backoff returns base doubled n times, limited to most.
-func backoff(base, most time.Duration, n int) time.Duration {
-	d := base
-	for ; n > 0 && d < most; n-- {
-		d *= 2
-	}
-	return min(d, most)
 }

@@ -67,4 +67,12 @@
 // and the backoffs; the notifications are in the tablets, and the next scan finds them. The
 // age of a change for the debounce follows from its timestamp (debounce.go). A crash between a run's commit
 // and its clearing costs one check that finds the cell clean (strong), or one more run (weak).
+//
+// # Reading order
+//
+// From a call of the dispatcher to a run and its end: most calls go to later files.
+//
+// dispatcher.go, status.go, rows.go, relink.go, control.go, schedule.go, outside.go, debounce.go,
+// actor.go, invocation.go, batch.go, run.go, charge.go, outcome.go, parking.go, loops.go,
+// frequent.go, entry.go, effects.go, stats.go, client.go, config.go.
 package observer

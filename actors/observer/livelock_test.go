@@ -13,6 +13,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/notifytest"
 )
 
@@ -115,7 +116,7 @@ func TestEndlessConflictsPark(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return len(rows[0]) == 1 && rows[0][0].Row == "row" && rows[0][0].Retries >= 32 &&
+				return len(rows[0]) == 1 && string(rows[0][0].Row) == "row" && rows[0][0].Retries >= 32 &&
 					causes(n.Stats("reader"), rows[0][0]) == name
 			})
 			close(told)
@@ -147,7 +148,7 @@ func TestEndlessConflictsPark(t *testing.T) {
 
 // causes returns why the observer's only row keeps failing, by the observer's statistics and the
 // row's; empty if neither reports a cause or they contradict each other.
-func causes(s observer.Stats, row observer.Row) string {
+func causes(s observer.Stats, row *pb.ObserverRow) string {
 	switch {
 	case s.Contended == 1 && s.Unserved == 0 && 2*row.Unserved <= row.Retries:
 		return "conflict"
@@ -196,7 +197,7 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 		return log.has("sets itself off", "row=loop", "observer=reader")
 	})
 	rows, err := n.Dispatcher.Rows(bounded(t, time.Minute))
-	if err != nil || len(rows[0]) != 1 || rows[0][0].Row != "loop" || rows[0][0].Cycle != "reader → reader" {
+	if err != nil || len(rows[0]) != 1 || string(rows[0][0].Row) != "loop" || rows[0][0].Cycle != "reader → reader" {
 		t.Errorf("rows %v, %v", rows, err)
 	}
 	notifytest.Eventually(t, time.Minute, "it ends when the function stops", func() bool {
@@ -215,7 +216,7 @@ func TestLongRunsAreListed(t *testing.T) {
 	set(t, n, "stuck", raw)
 	notifytest.Eventually(t, 30*time.Second, "listed", func() bool {
 		rows, err := n.Dispatcher.Rows(bounded(t, time.Minute))
-		return err == nil && len(rows[0]) == 1 && rows[0][0].Row == "stuck" &&
-			rows[0][0].Running >= time.Second && rows[0][0].Overdue
+		return err == nil && len(rows[0]) == 1 && string(rows[0][0].Row) == "stuck" &&
+			rows[0][0].RunningMs >= 1000 && rows[0][0].Overdue
 	})
 }

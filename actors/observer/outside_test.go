@@ -138,8 +138,8 @@ func TestRateOfAService(t *testing.T) {
 		if st.Failures+st.Divided+st.Unavailable != 0 || st.Refused != uint64(32*s.refused()) {
 			t.Errorf("%+v", st)
 		}
-		if st.Outside != (Outside{}) {
-			t.Errorf("it still waits: %+v", st.Outside)
+		if st.Wait != (Outside{}) {
+			t.Errorf("it still waits: %+v", st.Wait)
 		}
 	})
 }
@@ -160,9 +160,9 @@ func TestServiceThatIsDown(t *testing.T) {
 				s.after(client, 2*time.Minute)
 				now := time.Now()
 				st := d.Stats()[0]
-				if st.Outside.Since != s.began.Add(time.Second+s.took) || !st.Outside.Until.After(now) ||
-					st.Outside.Until.Sub(now) > time.Second || !strings.Contains(st.Outside.Error, errBusy.Error()) {
-					t.Errorf("the wait is %+v", st.Outside)
+				if st.Wait.Since != s.began.Add(time.Second+s.took) || !st.Wait.Until.After(now) ||
+					st.Wait.Until.Sub(now) > time.Second || !strings.Contains(st.Wait.Error, errBusy.Error()) {
+					t.Errorf("the wait is %+v", st.Wait)
 				}
 				if n := s.refused(); n > 300 {
 					t.Errorf("%d calls in two minutes", n)
@@ -214,7 +214,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		d, client := outsideOf(t, s, 1, nil)
 		changed(t, d, client, 1)
 		s.after(client, time.Minute)
-		if left := time.Until(d.Stats()[0].Outside.Until); left != 59*time.Minute+s.took {
+		if left := time.Until(d.Stats()[0].Wait.Until); left != 59*time.Minute+s.took {
 			t.Errorf("%v are left", left)
 		}
 		s.after(client, time.Hour)
@@ -230,8 +230,8 @@ func TestWaitsAreBounded(t *testing.T) {
 		}
 		changed(t, d, client, 1) // as a scan resubmits it
 		s.after(client, time.Second)
-		if len(s.paid) != 1 || d.Stats()[0].Outside != (Outside{}) {
-			t.Errorf("calls %q, %+v", s.calls, d.Stats()[0].Outside)
+		if len(s.paid) != 1 || d.Stats()[0].Wait != (Outside{}) {
+			t.Errorf("calls %q, %+v", s.calls, d.Stats()[0].Wait)
 		}
 	})
 }
@@ -248,8 +248,8 @@ func TestRefusedElsewhere(t *testing.T) {
 		d.Refused("another", time.Hour)
 		changed(t, d, client, 100)
 		s.after(client, 10*time.Second)
-		if st := d.Stats()[0]; len(s.calls) != 0 || st.Outside.Since != s.began || st.Queued != 100 {
-			t.Errorf("calls %q, %+v", s.calls, st.Outside)
+		if st := d.Stats()[0]; len(s.calls) != 0 || st.Wait.Since != s.began || st.Queued != 100 {
+			t.Errorf("calls %q, %+v", s.calls, st.Wait)
 		}
 		s.after(client, maxStagger+time.Second)
 		if len(s.paid) != 100 || told != 0 {
@@ -296,7 +296,7 @@ func TestRefusalAfterTheDeadline(t *testing.T) {
 		changed(t, d, client, 1)
 		s.after(client, 5*time.Minute)
 		st := d.Stats()[0]
-		if st.Failures != 0 || st.Refused != 1 || len(client.failed) != 0 || st.Outside.Since.IsZero() {
+		if st.Failures != 0 || st.Refused != 1 || len(client.failed) != 0 || st.Wait.Since.IsZero() {
 			t.Errorf("%+v, %v", st, client.failed)
 		}
 	})

@@ -110,7 +110,7 @@ func (p *partial) change(t *testing.T, rows []string) (at percolator.Timestamp) 
 	<-p.began
 	mark(rows, percolator.CommittedAt(&at))
 	notifytest.Eventually(t, time.Minute, "all wait", func() bool {
-		return p.node.Stats("partial").Queued == len(rows)
+		return int(p.node.Stats("partial").Queued) == len(rows)
 	})
 	close(p.opened)
 	return at

@@ -6,22 +6,12 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Registered returns the registered observers with their current links, except retired ones.
-func (d *Dispatcher) Registered() []Registered {
+// Registered returns the registered observers with their links: those that are retired, with their
+// last links, or the others.
+func (d *Dispatcher) Registered(retired bool) []Registered {
 	var out []Registered
 	for _, l := range d.observers {
-		if !l.retired.Load() {
-			out = append(out, Registered{Spec: l.spec, Link: *l.link.Load()})
-		}
-	}
-	return out
-}
-
-// Retired returns the registered observers that are retired, with their last links.
-func (d *Dispatcher) Retired() []Registered {
-	var out []Registered
-	for _, l := range d.observers {
-		if l.retired.Load() {
+		if l.retired.Load() == retired {
 			out = append(out, Registered{Spec: l.spec, Link: *l.link.Load()})
 		}
 	}

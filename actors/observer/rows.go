@@ -1,10 +1,14 @@
 package observer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
 	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // Listing of the rows that keep an observer busy, for operators. It has no state of its own: on
@@ -18,39 +22,22 @@ const (
 	MaxRows = 64
 )
 
-// Row is a conspicuous row of an observer.
-type Row struct {
-	Row string
-	// Running is the current duration of its run; 0 if it is not running or for less than longRun.
-	Running time.Duration
-	Overdue bool // the run has exceeded its deadline and was abandoned
-	// Retries is the number of consecutive runs that did not count as failed: conflicts and
-	// unavailable nodes; 0 below contendedRetries.
-	Retries  int
-	Unserved int // retries that were not conflicts
-	Runs     int // runs within frequentWindow, if at least frequentRuns; otherwise 0
-	// Cycle names the observers by which the row sets itself off, if its runs are slowed down for that, as
-	// "ping → pong → ping". Pause is the current pause between them.
-	Cycle string
-	Pause time.Duration
-}
-
 // Rows returns, for each observer in the order of registration, at most MaxRows rows whose run
 // takes long, has been repeated many times, recurs frequently, or is slowed as a loop; the longest
 // running first. It fails with ctx's error, or if the dispatcher has stopped.
-func (d *Dispatcher) Rows(ctx context.Context) ([][]Row, error) {
-	var rows [][]Row
+func (d *Dispatcher) Rows(ctx context.Context) ([][]*pb.ObserverRow, error) {
+	var rows [][]*pb.ObserverRow
 	if err := d.onDispatcher(ctx, func(a *dispatcherActor) { rows = a.rows() }); err != nil {
 		return nil, err // the dispatcher may still write rows
 	}
 	return rows, nil
 }
 
-func (a *dispatcherActor) rows() (all [][]Row) {
+func (a *dispatcherActor) rows() (all [][]*pb.ObserverRow) {
 	now := time.Now()
-	found := make(map[*registeredObserver][]Row, len(a.order))
+	found := make(map[*registeredObserver][]*pb.ObserverRow, len(a.order))
 	for _, e := range a.entries {
-		if row, odd := e.row(now); odd {
+		if row := e.row(now); row != nil {
 			found[e.obs] = append(found[e.obs], row)
 		}
 	}
@@ -58,39 +45,43 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 		rows := found[l]
 		// A row that runs repeatedly may have no entry at this moment, because its last run has
 		// just ended.
-		for name, runs := range l.frequent.rows(now) {
-			if i := slices.IndexFunc(rows, func(r Row) bool { return r.Row == name }); i >= 0 {
-				rows[i].Runs = runs
-			} else {
-				rows = append(rows, Row{Row: name, Runs: runs})
+		named := func(name string) *pb.ObserverRow {
+			i := slices.IndexFunc(rows, func(r *pb.ObserverRow) bool { return wire.String(r.Row) == name })
+			if i < 0 {
+				i, rows = len(rows), append(rows, &pb.ObserverRow{Row: wire.Bytes(name)})
 			}
+			return rows[i]
+		}
+		for name, runs := range l.frequent.rows(now) {
+			named(name).Runs = uint32(runs)
 		}
 		for name, c := range a.loops.rows(l, now) {
-			i := slices.IndexFunc(rows, func(r Row) bool { return r.Row == name })
-			if i < 0 {
-				i, rows = len(rows), append(rows, Row{Row: name})
-			}
-			rows[i].Cycle, rows[i].Pause = c.cycle, c.pause
+			row := named(name)
+			row.Cycle, row.PauseMs = c.cycle, uint64(c.pause.Milliseconds())
 		}
 		// The worst rows come first, so that MaxRows cuts off the others.
-		slices.SortFunc(rows, func(a, b Row) int {
-			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries),
-				cmp.Compare(b.Cycle, a.Cycle), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
+		slices.SortFunc(rows, func(a, b *pb.ObserverRow) int {
+			return cmp.Or(cmp.Compare(b.RunningMs, a.RunningMs), cmp.Compare(b.Retries, a.Retries),
+				cmp.Compare(b.Cycle, a.Cycle), cmp.Compare(b.Runs, a.Runs), bytes.Compare(a.Row, b.Row))
 		})
 		all = append(all, rows[:min(len(rows), MaxRows)])
 	}
 	return all
 }
 
-// row describes the entry, and reports whether it is conspicuous.
-func (e *entry) row(now time.Time) (row Row, odd bool) {
-	row = Row{Row: e.cell.Row}
-	// A few repetitions are normal.
+// row describes the entry if it is conspicuous: if it runs for at least longRun, or has had at least
+// contendedRetries runs without a result, since a few repetitions are normal. Otherwise it returns nil.
+func (e *entry) row(now time.Time) *pb.ObserverRow {
+	row := &pb.ObserverRow{Row: wire.Bytes(e.cell.Row)}
 	if e.trouble != nil {
-		row.Retries, row.Unserved = e.retries, e.unserved
+		row.Retries, row.Unserved = uint32(e.retries), uint32(e.unserved)
 	}
 	if e.run != nil && now.Sub(e.run.began) >= longRun {
-		row.Running, row.Overdue = now.Sub(e.run.began), e.run.phase.Load() == phaseAbandoned
+		row.RunningMs = uint64(now.Sub(e.run.began).Milliseconds())
+		row.Overdue = e.run.phase.Load() == phaseAbandoned
 	}
-	return row, row.Retries > 0 || row.Running > 0
+	if row.Retries == 0 && row.RunningMs == 0 {
+		return nil
+	}
+	return row
 }

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -11,47 +12,16 @@ import (
 // Stats are the statistics of one observer in this process, counted since the dispatcher started.
 // Each figure is atomic by itself: two figures of one reading may differ by some events. A batch
 // for n changes counts as n runs with their outcomes; Running, Stuck, Limit and Divided count
-// batches.
+// batches. The status has no rows.
 type Stats struct {
-	Name   string
-	Table  string
-	Column string
-	Weak   bool
-	// Version is the registered version.
-	Version uint32
-
-	Runs      uint64 // changes for which the user's function was called
-	Commits   uint64 // runs whose transaction committed
-	Conflicts uint64 // runs repeated because of a conflict
-	// Unavailable counts runs repeated because a node did not respond, the outcome was unknown, or
-	// the function reported something as unavailable.
-	Unavailable uint64
-	Failures    uint64 // runs that failed, panicked, exceeded the deadline or repeated once too often
-	Parked      uint64 // notifications parked after MaxAttempts failures
-	Skipped     uint64 // clean, changed too recently or slowed as a loop: not called
-	Collapsed   uint64 // notifications covered by the run of another
-
-	Queued  int // cells waiting for a slot
-	Waiting int // cells in backoff or debounce
-	Running int // current runs
-	Stuck   int // current runs whose function ignores the cancellation of its context
-	// Contended is the current number of cells that have had dozens of consecutive runs without a
-	// result, mostly because of conflicts. Unserved counts those where the cause was mostly
-	// unavailability, reported by the function or by a node.
-	Contended, Unserved int
-
-	Paused bool // paused by Control: no run starts
-	Limit  int  // effective limit of concurrent runs
-
+	*pb.ObserverStatus
 	// Latency is measured from the change's commit timestamp to the run's start timestamp, both
 	// of the oracle's clock.
 	Latency metrics.Histogram
 	Took    metrics.Histogram // durations of runs, from the call of the function to their end
 	Sizes   metrics.Histogram // changes per call of the function
 	Divided uint64            // batches that were split, in halves or, if abandoned, in single runs
-
-	Refused uint64  // runs repeated because an external service refused them
-	Outside Outside // the wait for an external service
+	Wait    Outside           // the wait for an external service
 }
 
 // counters holds the live counters behind Stats.
@@ -100,20 +70,22 @@ func (c *counters) ended(out outcome) {
 }
 
 func (l *registeredObserver) read() Stats {
-	c := &l.stats
-	return Stats{
-		Name: l.spec.Name, Table: l.spec.Column.Table, Column: l.spec.Column.Name,
+	c, now := &l.stats, time.Now()
+	s := Stats{
+		Latency: c.latency.Read(), Took: c.took.Read(), Sizes: c.sizes.Read(),
+		Divided: c.divided.Load(), Wait: l.waitsOutside(now),
+	}
+	s.ObserverStatus = &pb.ObserverStatus{
+		Name: l.spec.Name, Table: l.spec.Column.Table, Column: []byte(l.spec.Column.Name),
 		Weak: l.spec.Weak, Version: uint32(l.spec.Version),
 		Runs: c.runs.Load(), Commits: c.commits.Load(), Conflicts: c.conflicts.Load(),
-		Unavailable: c.unavailable.Load(),
-		Failures:    c.failures.Load(), Parked: c.parked.Load(), Skipped: c.skipped.Load(),
-		Collapsed: c.collapsed.Load(),
-		Queued:    int(c.queued.Load()), Waiting: int(c.waiting.Load()),
-		Running: int(c.running.Load()),
-		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()),
-		Unserved: int(c.unserved.Load()), Paused: l.disabled.Load() && !l.retired.Load(),
-		Limit: int(l.inForce.Load()), Latency: c.latency.Read(), Took: c.took.Read(),
-		Sizes: c.sizes.Read(), Divided: c.divided.Load(),
-		Refused: c.refused.Load(), Outside: l.waitsOutside(time.Now()),
+		Unavailable: c.unavailable.Load(), Failures: c.failures.Load(), Parked: c.parked.Load(),
+		Skipped: c.skipped.Load(), Collapsed: c.collapsed.Load(), Refused: c.refused.Load(),
+		Queued: uint32(c.queued.Load()), Waiting: uint32(c.waiting.Load()),
+		Running: uint32(c.running.Load()), Stuck: uint32(c.stuck.Load()),
+		Contended: uint32(c.contended.Load()), Unserved: uint32(c.unserved.Load()),
+		Paused: l.disabled.Load() && !l.retired.Load(), Limit: uint32(l.inForce.Load()),
+		Outside: outsideWait(s.Wait, now), RunUs: uint64(s.Took.Sum * 1e6),
 	}
+	return s
 }

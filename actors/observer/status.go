@@ -6,7 +6,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // The figures of a dispatcher as messages, for operators and other processes. Any goroutine may
@@ -23,25 +22,13 @@ func (d *Dispatcher) Status() []*pb.ObserverStatus {
 	defer cancel()
 	rows, err := d.Rows(ctx)
 	stats := d.Stats()
-	if err != nil { // the counters do not depend on the dispatcher's turn
-		rows = make([][]Row, len(stats))
-	}
-	out := make([]*pb.ObserverStatus, 0, len(stats))
+	out := make([]*pb.ObserverStatus, len(stats))
 	// rows and stats are both in the order of registration.
 	for i, s := range stats {
-		out = append(out, &pb.ObserverStatus{
-			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs,
-			Commits:   s.Commits,
-			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped,
-			Running:     uint32(s.Running),
-			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued),
-			Waiting: uint32(s.Waiting),
-			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
-			Contended: uint32(s.Contended), Unserved: uint32(s.Unserved),
-			Refused: s.Refused, Outside: outsideWait(s.Outside, time.Now()),
-			Version: s.Version, RunUs: uint64(s.Took.Sum * 1e6),
-			Rows: observerRows(rows[i]),
-		})
+		out[i] = s.ObserverStatus
+		if err == nil { // the counters do not depend on the dispatcher's turn
+			out[i].Rows = rows[i]
+		}
 	}
 	return out
 }
@@ -66,19 +53,6 @@ func (d *Dispatcher) Run(name, row string) *pb.ObserverRun {
 		StartTs: uint64(e.Start), Cells: uint64(e.Cells), Batch: uint32(e.Batch), Read: columns(e.Read),
 		Wrote: columns(e.Wrote), MoreRead: e.Read.More, MoreWrote: e.Wrote.More,
 	}
-}
-
-// observerRows converts rows to messages.
-func observerRows(rows []Row) []*pb.ObserverRow {
-	var out []*pb.ObserverRow
-	for _, r := range rows {
-		out = append(out, &pb.ObserverRow{
-			Row: wire.Bytes(r.Row), RunningMs: uint64(r.Running.Milliseconds()), Overdue: r.Overdue,
-			Retries: uint32(r.Retries), Unserved: uint32(r.Unserved), Runs: uint32(r.Runs),
-			Cycle: r.Cycle, PauseMs: uint64(r.Pause.Milliseconds()),
-		})
-	}
-	return out
 }
 
 // outsideWait converts a wait to a message; nil if there is none.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/tracing"
@@ -143,11 +144,11 @@ func (c Config) withDefaults() Config {
 	if c.Scanners == 0 {
 		c.Scanners = DefaultScanners
 	}
-	positive(&c.HintQueue, DefaultHintQueue)
-	positive(&c.Page, DefaultPage)
-	positive(&c.Requests, DefaultRequests)
-	positive(&c.PaceMin, DefaultPaceMin)
-	positive(&c.PaceMax, DefaultPaceMax)
+	actorkit.Positive(&c.HintQueue, DefaultHintQueue)
+	actorkit.Positive(&c.Page, DefaultPage)
+	actorkit.Positive(&c.Requests, DefaultRequests)
+	actorkit.Positive(&c.PaceMin, DefaultPaceMin)
+	actorkit.Positive(&c.PaceMax, DefaultPaceMax)
 	if c.MinAge == 0 {
 		c.MinAge = DefaultMinAge
 	}
@@ -176,12 +177,6 @@ func (c *Config) window(t notify.Target) int {
 		return c.Window
 	}
 	return min(max(minWindow, t.Enough/max(c.Scanners, 1)), maxWindow)
-}
-
-func positive[N int | time.Duration](v *N, def N) {
-	if *v <= 0 {
-		*v = def
-	}
 }
 
 func (c Config) check() error {

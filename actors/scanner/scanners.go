@@ -17,7 +17,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Scanners is a node's hinter, scanners and sweeper. Its methods are safe for concurrent use.
+// Scanners is a hinter, scanners and a sweeper. A node has one for its own observers and one for each
+// worker that is connected to it, among which it shares hints. Its methods are safe for concurrent
+// use.
 type Scanners struct {
 	cfg     Config
 	system  *actor.ActorSystem
@@ -159,6 +161,18 @@ func (s *Scanners) hintDropped(t notify.Target) {
 	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.noteSkipped(s.cfg.Now().UnixMilli()) {
 		return
 	}
+	s.Wake()
+}
+
+// Takes reports whether a hint of the cell would be passed on: its column is one of the targets,
+// not paused, and has no backlog.
+func (s *Scanners) Takes(cell mvcc.Cell) bool {
+	t := notify.TargetOf(cell)
+	return s.targets[t] && !s.cfg.Paused(t) && !s.backlog[t].on.Load()
+}
+
+// Wake makes the scanners look for dirty cells at once.
+func (s *Scanners) Wake() {
 	for _, t := range s.scanners {
 		t.Wake()
 	}

@@ -205,7 +205,11 @@ func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 
 // resolve resolves the locks, a few concurrently, and reports whether any was resolved.
 func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
-	answers := make([]sweepAnswer, len(locks))
+	type answer struct {
+		resolved bool
+		err      error
+	}
+	answers := make([]answer, len(locks))
 	var group errgroup.Group
 	group.SetLimit(sweepResolvers)
 	for i, l := range locks {
@@ -231,11 +235,6 @@ func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
 		}
 	}
 	return found
-}
-
-type sweepAnswer struct {
-	resolved bool
-	err      error
 }
 
 // spare leaves a live transaction alone for alivePause.

@@ -74,16 +74,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Ready == nil {
 		c.Ready = func() bool { return true }
 	}
-	if c.Pause <= 0 {
-		c.Pause = DefaultPause
-	}
+	actorkit.Positive(&c.Pause, DefaultPause)
 	c.Stats = cmp.Or(c.Stats, new(Stats))
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
 }
 
-// Job is the running actor. Its methods are safe for concurrent use.
-type Job struct{ *actorkit.Turns }
+// Job is the running actor.
+type Job = actorkit.Turns
 
 // Spawn starts the actor. It fails with ErrInvalid, or if its name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
@@ -91,11 +89,5 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{
-		Name: "timers", Turn: newWork(cfg).turn,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Job{turns}, nil
+	return actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: "timers", Turn: newWork(cfg).turn})
 }

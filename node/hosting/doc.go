@@ -14,4 +14,11 @@
 // requests, of other nodes' requests and of scrapes. A crash loses the queues of the
 // dispatcher and the scanners: a change without an acknowledgment is found again, here or on
 // another node.
+//
+// # Reading order
+//
+// From the start of the host to its parts: most calls go to later files.
+//
+// runner.go, host.go, outside.go, sum.go, relink.go, workers.go, serve.go, session.go,
+// registration.go, locker.go.
 package hosting

@@ -138,8 +138,16 @@ func (h *Host) Stats() []observer.Stats {
 
 // Scans returns the counters of the scanners that were started last; nil if none was.
 func (h *Host) Scans() *scanner.Stats {
-	if x := h.runs.Load(); x != nil && x.scanners.Load() != nil {
-		return x.scanners.Load().Stats()
+	if own := h.ownScanners(); own != nil {
+		return own.Stats()
+	}
+	return nil
+}
+
+// ownScanners returns the scanners of this process; nil before Start.
+func (h *Host) ownScanners() *scanner.Scanners {
+	if x := h.runs.Load(); x != nil {
+		return x.scanners.Load()
 	}
 	return nil
 }
@@ -153,14 +161,24 @@ func (h *Host) ApplyCatalogue(ctx context.Context) error {
 	if _, err := h.cfg.Policy.Read(ctx); err != nil {
 		return err
 	}
+	if err := h.lock(ctx); err != nil {
+		return err
+	}
+	defer h.unlock()
+	return h.applyCatalogueLocked(ctx)
+}
+
+// lock takes the token of applying, unless ctx ends first. unlock returns it.
+func (h *Host) lock(ctx context.Context) error {
 	select {
 	case h.applying <- struct{}{}:
-		defer func() { <-h.applying }()
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return h.applyCatalogueLocked(ctx)
 }
+
+func (h *Host) unlock() { <-h.applying }
 
 // applyCatalogueLocked is the part of ApplyCatalogue for which the caller holds the
 // token of applying.
@@ -176,7 +194,7 @@ func (h *Host) applyCatalogueLocked(ctx context.Context) error {
 	// Pauses and limits are applied even if relinking failed.
 	c, failed := h.relink(ctx, x, c)
 	if err := x.dispatcher.Control(ctx, append(c.GetObservers(),
-		forgotten(c, x.dispatcher.Registered())...)); err != nil {
+		forgotten(c, x.dispatcher.Registered(false))...)); err != nil {
 		return errors.Join(failed, err)
 	}
 	failed = errors.Join(failed, h.rescan(ctx, x))

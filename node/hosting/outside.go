@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"cmp"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -52,11 +53,8 @@ func mergeOutside(a, b *pb.OutsideWait) *pb.OutsideWait {
 	case b == nil:
 		return a
 	}
-	out := &pb.OutsideWait{
-		WaitedMs: max(a.WaitedMs, b.WaitedMs), NextMs: min(a.NextMs, b.NextMs), Error: a.Error,
+	return &pb.OutsideWait{
+		WaitedMs: max(a.WaitedMs, b.WaitedMs), NextMs: min(a.NextMs, b.NextMs),
+		Error: cmp.Or(a.Error, b.Error),
 	}
-	if out.Error == "" {
-		out.Error = b.Error
-	}
-	return out
 }

@@ -60,13 +60,13 @@ func (h *Host) relink(ctx context.Context, x *runner,
 	c *pb.Catalogue) (*pb.Catalogue, error) {
 	links := map[string]observer.Link{}
 	// A retired observer that another node has entered again may have other notify entries.
-	for _, o := range x.dispatcher.Retired() {
+	for _, o := range x.dispatcher.Registered(true) {
 		if is, entered := linkOf(c, infoOf(o.Spec, o.Table)); entered && is != o.Link {
 			links[o.Spec.Name] = is
 		}
 	}
 	var infos []*pb.ObserverInfo
-	for _, o := range x.dispatcher.Registered() {
+	for _, o := range x.dispatcher.Registered(false) {
 		// The observer is linked, and its table still exists.
 		if o.Table != 0 && !meta.IsDropped(c, uint32(o.Table)) {
 			if is, entered := linkOf(c, infoOf(o.Spec, o.Table)); entered && is != o.Link {
@@ -136,7 +136,7 @@ func (h *Host) WatchTables(ctx context.Context) {
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
 		// Without observers here, only the policy may concern this node.
 		look := h.ApplyCatalogue
-		if x := h.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 && len(h.workers.all()) == 0 {
+		if x := h.runs.Load(); x == nil || len(x.dispatcher.Registered(false)) == 0 && len(h.workers.all()) == 0 {
 			look = func(ctx context.Context) error { _, err := h.cfg.Policy.Read(ctx); return err }
 		}
 		if err := look(attempt); err != nil && ctx.Err() == nil {

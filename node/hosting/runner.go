@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
@@ -67,7 +68,7 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 	// Since runs was stored above, another goroutine may be applying the catalogue, or a worker may be
 	// connecting, which changes what link records.
 	h.applying <- struct{}{}
-	defer func() { <-h.applying }()
+	defer h.unlock()
 	// Other nodes and operators read in meta which observers this process runs. The record ends
 	// when gossip reports the end of the process.
 	if err := h.link(ctx); err != nil {
@@ -203,11 +204,9 @@ func (h *Host) Stop(ctx context.Context) error {
 	}
 	// An apply in flight finishes first. If it takes longer than ctx, the parts are stopped
 	// anyway.
-	select {
-	case h.applying <- struct{}{}:
+	if h.lock(ctx) == nil {
 		x.ended = true
-		<-h.applying
-	case <-ctx.Done():
+		h.unlock()
 	}
 	// A hint in flight still reaches the scanners, which drop it.
 	h.cfg.SetHint(nil)
@@ -232,3 +231,24 @@ func (x *runner) stop(ctx context.Context) error {
 	}
 	return errors.Join(append(errs, x.dispatcher.Stop(ctx))...)
 }
+
+// crashHorizon is the time at which this node last learned that a process had died. That process
+// may have died of running an observer for a change up to this timestamp; so the dispatcher records
+// an attempt before it runs an observer for such a change. The process is this node's previous one,
+// another node's or a worker's.
+//
+// The timestamp only grows. It is safe for concurrent use: the worker of changes advances
+// it, the dispatcher reads it.
+type crashHorizon struct{ until atomic.Uint64 }
+
+// advance sets the timestamp to now, a time by the oracle's clock, unless it is later
+// already.
+func (h *crashHorizon) advance(now time.Time) {
+	ts := uint64(mvcc.TimestampAt(now.UnixMilli()))
+	for before := h.until.Load(); before < ts && !h.until.CompareAndSwap(before, ts); {
+		before = h.until.Load()
+	}
+}
+
+// get returns the timestamp.
+func (h *crashHorizon) get() mvcc.Timestamp { return mvcc.Timestamp(h.until.Load()) }

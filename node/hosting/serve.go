@@ -160,12 +160,10 @@ func (h *Host) run(ctx context.Context, s *session, in <-chan *pb.WorkRequest,
 func (h *Host) register(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, registerWait)
 	defer cancel()
-	select {
-	case h.applying <- struct{}{}:
-		defer func() { <-h.applying }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := h.lock(ctx); err != nil {
+		return err
 	}
+	defer h.unlock()
 	x := h.runs.Load()
 	if x == nil || x.scanners.Load() == nil || x.ended {
 		return txn.Errorf("%w: the node is starting or stopping", txn.ErrUnavailable)
@@ -323,12 +321,10 @@ func (h *Host) scanFor(ctx context.Context, s *session, x *settings) error {
 
 // scanAll makes the session's scanners look for all changes, not only for hinted ones.
 func (h *Host) scanAll(ctx context.Context, s *session) {
-	select {
-	case h.applying <- struct{}{}:
-		defer func() { <-h.applying }()
-	case <-ctx.Done():
+	if h.lock(ctx) != nil {
 		return
 	}
+	defer h.unlock()
 	if s.scanners.Load() == nil { // register has yet to start them, with this setting
 		return
 	}

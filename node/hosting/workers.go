@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
@@ -207,20 +208,16 @@ func (h *Host) WorkerDead(w mvcc.Worker) bool {
 // hint passes cells that have become dirty to one of those who run their observers: in turn, this
 // process and its workers.
 func (h *Host) hint(cells []mvcc.Cell) {
-	var own takesHints
-	if x := h.runs.Load(); x != nil && x.scanners.Load() != nil {
-		own = x.scanners.Load()
+	var takers []*scanner.Scanners
+	if own := h.ownScanners(); own != nil {
+		takers = append(takers, own)
 	}
 	sessions := h.workers.all()
 	if len(sessions) == 0 {
-		if own != nil {
+		for _, own := range takers {
 			own.Hint(cells)
 		}
 		return
-	}
-	var takers []takesHints
-	if own != nil {
-		takers = append(takers, own)
 	}
 	for _, s := range sessions {
 		if found := s.scanners.Load(); found != nil && !s.leaving.Load() {
@@ -230,16 +227,10 @@ func (h *Host) hint(cells []mvcc.Cell) {
 	share(cells, takers, int(h.workers.turn.Add(1)%(1<<20)))
 }
 
-// takesHints is the part of scanner.Scanners that hints need.
-type takesHints interface {
-	Takes(mvcc.Cell) bool
-	Hint([]mvcc.Cell)
-}
-
 // share hints each cell to the first of takers that takes it, beginning with the given one, so that
 // the cells of one call are mostly of one batch. A cell that no taker takes, because each looks for
 // other columns, is paused or has a backlog, is dropped: scanners submit it later, in order.
-func share(cells []mvcc.Cell, takers []takesHints, first int) {
+func share(cells []mvcc.Cell, takers []*scanner.Scanners, first int) {
 	parts := make([][]mvcc.Cell, len(takers))
 	for _, c := range cells {
 		for i := range takers {
@@ -263,8 +254,8 @@ func (w *workers) wake() {
 		if w.host.cfg.Life.Err() != nil {
 			return
 		}
-		if x := w.host.runs.Load(); x != nil && x.scanners.Load() != nil {
-			x.scanners.Load().Wake()
+		if own := w.host.ownScanners(); own != nil {
+			own.Wake()
 		}
 		for _, s := range w.all() {
 			if found := s.scanners.Load(); found != nil {
@@ -341,11 +332,9 @@ func (w *workers) relinkSoon() {
 
 // relinkNames is link for a caller that does not hold applying.
 func (h *Host) relinkNames(ctx context.Context) error {
-	select {
-	case h.applying <- struct{}{}:
-		defer func() { <-h.applying }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := h.lock(ctx); err != nil {
+		return err
 	}
+	defer h.unlock()
 	return h.link(ctx)
 }

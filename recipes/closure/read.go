@@ -3,6 +3,7 @@ package closure
 import (
 	"context"
 	"iter"
+	"slices"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/tuple"
@@ -125,9 +126,7 @@ func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark,
 		}
 		node = found.parent
 	}
-	for i, j := 0, len(back)-1; i < j; i, j = i+1, j-1 {
-		back[i], back[j] = back[j], back[i]
-	}
+	slices.Reverse(back)
 	return back, nil
 }
 
