@@ -321,10 +321,7 @@ func (n *Node) openParts() {
 	t := n.transport
 	t.client, t.observers, t.status = n.client, n.observers, n.status
 	t.admin = admin.New(admin.Config{
-		Self: self, Nodes: n.meta.Nodes, Moves: n.meta.Moves, Merges: n.meta.Merges, Catalogue: n.meta.Observers,
-		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores,
-		History: n.meta.History, Tokens: n.meta.Tokens, Recoveries: n.meta.Recoveries,
-		Schedules: n.meta.Schedules, Schema: n.meta.Schema, Router: n.router, Carrier: n.carrier,
+		Self: self, Meta: n.meta, Router: n.router, Carrier: n.carrier,
 		Members: n.peerNodes.Members(), Jobs: &n.status.reported, Gate: n.gate,
 		Client: n.client, View: n.policy,
 		Node: &adminNode{

@@ -74,8 +74,7 @@ func (n *Node) openPeers() error {
 	// up the leader of a tablet, the oracles that of meta.
 	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, caller, others, n.gate)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
-	n.meta = meta.New(n.carrier.Sender(), n.router)
-	n.meta.Merges.AskBy(n.carrier.AskReplica)
+	n.meta = meta.New(n.carrier.Sender(), n.router, n.carrier.AskReplica)
 	n.router.ReadFrom(n.meta.Tablets.Tablets)
 	n.policy.Follow(n.meta.Policy, n.gate, n.woken.Wake)
 	// The handler refuses requests until peersOpen is closed. Watch the members last: onMember

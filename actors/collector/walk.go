@@ -144,10 +144,7 @@ func contiguous(all []*pb.StatusResponse) (out []*pb.StatusResponse) {
 		}
 	}
 	slices.SortFunc(out, func(a, b *pb.StatusResponse) int {
-		if wire.StartOf(a.Tablet).Less(wire.StartOf(b.Tablet)) {
-			return -1
-		}
-		return 1
+		return wire.StartOf(a.Tablet).Compare(wire.StartOf(b.Tablet))
 	})
 	at, bounded := walkStart, true
 	for i, s := range out {

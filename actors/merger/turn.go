@@ -1,7 +1,6 @@
 package merger
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -41,8 +40,7 @@ func (w *work) leaders(ctx context.Context) (out []*pb.StatusResponse, err error
 		}
 	}
 	slices.SortFunc(out, func(a, b *pb.StatusResponse) int {
-		s, t := wire.StartOf(a.Tablet), wire.StartOf(b.Tablet)
-		return cmp.Or(cmp.Compare(s.Table, t.Table), cmp.Compare(s.Row, t.Row))
+		return wire.StartOf(a.Tablet).Compare(wire.StartOf(b.Tablet))
 	})
 	return out, err
 }

@@ -162,12 +162,7 @@ func (w *work) tablets(
 		t.Load, t.Resting, t.LeaderResting = w.cooldown.observe(now, id, t.Status)
 		out = append(out, t)
 	}
-	slices.SortFunc(out, func(a, b Tablet) int {
-		if wire.StartOf(a.D).Less(wire.StartOf(b.D)) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b Tablet) int { return wire.StartOf(a.D).Compare(wire.StartOf(b.D)) })
 	w.cooldown.forget(byID)
 	return out, news
 }

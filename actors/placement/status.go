@@ -13,19 +13,6 @@ import (
 // This file reports what placement does: as errors, log lines and the status that
 // operators see. statusBoard is the only part that other goroutines read.
 
-// StepError reports a step that failed or whose outcome is unknown. The next turn plans
-// from the state that it left.
-type StepError struct {
-	Step Step
-	Err  error
-}
-
-// Error returns which step failed, and why.
-func (e *StepError) Error() string { return fmt.Sprintf("placement: %s: %v", e.Step.text(), e.Err) }
-
-// Unwrap returns Err.
-func (e *StepError) Unwrap() error { return e.Err }
-
 // text describes the step for logs and errors.
 func (st Step) text() string {
 	if st.Leader != 0 {

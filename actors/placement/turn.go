@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -112,7 +113,7 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 }
 
 // sendStep sends one step to the tablet's leader, with the epoch that it was planned from. It
-// returns a *StepError if the step failed or its outcome is unknown.
+// returns an error if the step failed or its outcome is unknown.
 func (w *work) sendStep(ctx context.Context, st Step) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -127,7 +128,7 @@ func (w *work) sendStep(ctx context.Context, st Step) error {
 		}
 	}
 	if _, err := w.cfg.Cluster.Send(ctx, st.Tablet, req); err != nil {
-		return &StepError{Step: st, Err: err}
+		return fmt.Errorf("placement: %s: %w", st.text(), err)
 	}
 	w.status.recordStep(st)
 	w.cfg.Logger.Info("placement: "+st.text(), "why", st.Why)

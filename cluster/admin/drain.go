@@ -43,10 +43,8 @@ func (s *Service) setDrain(ctx context.Context,
 	// drainJob corrects for that.
 	replicas := uint32(0)
 	for _, d := range s.cfg.Router.All() {
-		for _, r := range d.GetReplicas() {
-			if r.NodeId == req.NodeId {
-				replicas++
-			}
+		if wire.ReplicaOn(d, req.NodeId) != nil {
+			replicas++
 		}
 	}
 	return s.cfg.Nodes.StartDrain(ctx, req.NodeId, replicas)
@@ -129,10 +127,7 @@ func retryUntilAway(ctx context.Context, forget func() error) error {
 func (s *Service) MergeTablets(ctx context.Context,
 	req *pb.MergeTabletsRequest) (*pb.MergeTabletsResponse, error) {
 	d, err := s.cfg.Merges.MergeTablets(ctx, req.Table, wire.String(req.Row), s.cfg.Node.Place)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.MergeTabletsResponse{Tablet: d}, nil
+	return &pb.MergeTabletsResponse{Tablet: d}, err
 }
 
 // MoveTablet implements pb.AdminServer. The order is in meta when it returns; placement carries

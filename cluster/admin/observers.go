@@ -20,7 +20,7 @@ import (
 func (s *Service) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
 	// The catalogue's ControlObserver returns when every tablet has applied the change.
-	info, err := s.cfg.Catalogue.ControlObserver(ctx, req)
+	info, err := s.cfg.Observers.ControlObserver(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *Service) startBackfill(ctx context.Context, name string, below uint32) 
 	}
 	// The back-fill leaves changes after its timestamp to their own notifications, which tablets
 	// write once they know the observer.
-	if err := s.cfg.Catalogue.Sync(ctx); err != nil {
+	if err := s.cfg.Observers.Sync(ctx); err != nil {
 		return nil, err
 	}
 	// A new timestamp is above every change that the back-fill must mark, and above every

@@ -12,8 +12,5 @@ import (
 func (s *Service) FinishRecovery(ctx context.Context,
 	req *pb.FinishRecoveryRequest) (*pb.FinishRecoveryResponse, error) {
 	r, err := s.cfg.Recoveries.Finish(ctx, req.GetPlan(), time.Now())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.FinishRecoveryResponse{Recovery: r}, nil
+	return &pb.FinishRecoveryResponse{Recovery: r}, err
 }

@@ -25,19 +25,7 @@ type Config struct {
 	Self uint64 // this node
 	// Meta's records, by topic: orders are written there, and read there by the jobs that carry
 	// them out.
-	Nodes     *meta.NodeTable
-	Moves     *meta.Moves
-	Merges    *meta.Merges
-	Catalogue *meta.Observers
-	Backfills *meta.BackfillRecords
-	Policy    *meta.Policy
-	History   *meta.History
-	Restores  *meta.Restores
-	Tokens    *meta.Tokens
-	Schedules *meta.Schedules
-	Schema    *meta.Schema
-	// Recoveries are the recoveries from the loss of a quorum.
-	Recoveries *meta.Recoveries
+	*meta.Meta
 	// The locations of tablets, access to single replicas, and gossip's members.
 	Router  *route.Router
 	Carrier *route.Carrier

@@ -97,8 +97,9 @@ func (e events) NotifyLeave(n *memberlist.Node) {
 // table.
 type admission struct{ g *Gossip }
 
-// check returns nil if the member may be in the table.
-func (a admission) check(n *memberlist.Node) error {
+// NotifyAlive is called under memberlist's lock for every report of a living member, this node
+// included. An error refuses the member.
+func (a admission) NotifyAlive(n *memberlist.Node) error {
 	hash, m, err := decodeMeta(n.Meta)
 	if err != nil {
 		return err
@@ -132,10 +133,6 @@ func (a admission) check(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyAlive is called under memberlist's lock for every report of a living member, this
-// node included. An error refuses the member.
-func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
-
 // NotifyMerge is called on both sides of an exchange of members. An error refuses the whole
 // exchange, so it ignores stale members and those of incompatible builds; NotifyAlive refuses them
 // one by one.
@@ -143,7 +140,7 @@ func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
 		// For a while exchanges contain old incarnations, also of earlier builds; refusing
 		// such an exchange would keep live nodes apart.
-		if err := a.check(n); err != nil && !errors.Is(err, errStale) &&
+		if err := a.NotifyAlive(n); err != nil && !errors.Is(err, errStale) &&
 			!errors.Is(err, version.ErrIncompatible) {
 			return err
 		}

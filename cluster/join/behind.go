@@ -44,9 +44,7 @@ func (s *Self) Confirmed() error {
 	if s.record.Started == 0 {
 		return nil
 	}
-	next := s.record
-	next.Started = 0
-	return s.write(next, &store.Batch{})
+	return s.change(func(next *selfRecord) { next.Started = 0 })
 }
 
 // Discard records that this directory is an older copy: another node knows the position reached.
@@ -68,19 +66,13 @@ func (s *Self) Discard(reached uint64) error {
 }
 
 // Discards reports whether the replicas of this directory must be discarded.
-func (s *Self) Discards() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.record.Discards
-}
+func (s *Self) Discards() bool { return s.current().Discards }
 
 // Discarded records that the replicas have been discarded.
 func (s *Self) Discarded() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := s.record
-	next.Discards = false
-	return s.write(next, &store.Batch{})
+	return s.change(func(next *selfRecord) { next.Discards = false })
 }
 
 // reachedBefore returns the durably recorded position of another node's log in incarnations

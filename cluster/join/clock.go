@@ -21,15 +21,17 @@ var ErrClock = errors.New("join: the clocks differ")
 // response, the best estimate of when the other node read its clock.
 type clockReading struct {
 	addr string
-	own  time.Time
+	own  time.Time     // zero: the response, of an earlier version, has no time
 	off  time.Duration // by which this node's clock is ahead of the other's
 }
 
-// readClock returns the reading from a response received between began and ended. It returns
-// false if the response, of an earlier version, has no time.
-func readClock(addr string, began, ended time.Time, unixMs int64) (clockReading, bool) {
+// readClock returns the reading from a response received between began and ended.
+func readClock(addr string, began, ended time.Time, unixMs int64) clockReading {
+	if unixMs == 0 {
+		return clockReading{}
+	}
 	middle := began.Add(ended.Sub(began) / 2)
-	return clockReading{addr, middle, middle.Sub(time.UnixMilli(unixMs))}, unixMs != 0
+	return clockReading{addr, middle, middle.Sub(time.UnixMilli(unixMs))}
 }
 
 // clock returns the time by this node's clock.
@@ -44,6 +46,7 @@ func (d *Membership) clock() time.Time {
 // limit, and otherwise the readings that differ, the farthest last. Of two middle readings the
 // nearer one counts: of two other nodes both must differ. A single other node suffices.
 func (d *Membership) compareClocks(readings []clockReading) (off []clockReading, err error) {
+	readings = slices.DeleteFunc(readings, func(r clockReading) bool { return r.own.IsZero() })
 	if d.cfg.MaxClockOff <= 0 || len(readings) == 0 {
 		return nil, nil
 	}
@@ -79,9 +82,7 @@ func (d *Membership) joinClocks(in []helloResult) error {
 	}
 	var readings []clockReading
 	for _, g := range in {
-		if g.hasClock {
-			readings = append(readings, g.clock)
-		}
+		readings = append(readings, g.clock)
 	}
 	_, err := d.compareClocks(readings)
 	return err
@@ -95,9 +96,7 @@ func (d *Membership) foundClocks(set []*freshNode) (ok bool, err error) {
 	}
 	var readings []clockReading
 	for _, f := range set {
-		if f.hasClock {
-			readings = append(readings, f.clock)
-		}
+		readings = append(readings, f.clock)
 	}
 	off, err := d.compareClocks(readings)
 	if len(off) > 0 {

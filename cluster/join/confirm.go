@@ -110,11 +110,7 @@ func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) 
 
 // History returns the numbers of this directory's last starts, oldest first, including the
 // current one. The slice must not be changed.
-func (s *Self) History() []uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.record.History
-}
+func (s *Self) History() []uint64 { return s.current().History }
 
 // confirmed reports whether a majority of the voters, this node included, have recorded its
 // start, and no node of the cluster, voter or not, has refused it; why describes what is missing.

@@ -36,8 +36,7 @@ type freshNode struct {
 	heard    time.Time // last time it called or responded, or was first mentioned by another
 	answered time.Time // last time it responded to this node
 
-	clock    clockReading // from that response
-	hasClock bool         // clock is valid
+	clock clockReading // from that response
 }
 
 // maxFresh bounds the number of known fresh nodes.
@@ -80,8 +79,7 @@ func (h *heard) fromAnswers(all []helloResult, own string) {
 		case g.r.ClusterId == "":
 			h.addFresh(g.r.NodeId, g.r.Addresses.GetListen())
 			if f := h.fresh[g.r.NodeId]; f != nil {
-				f.answered, f.expect = time.Now(), g.r.Expect
-				f.clock, f.hasClock = g.clock, g.hasClock
+				f.answered, f.expect, f.clock = time.Now(), g.r.Expect, g.clock
 			}
 			for _, n := range g.r.Fresh[:min(len(g.r.Fresh), maxFresh)] {
 				// Only if it is unknown: its own response counts for longer than a mention by

@@ -192,12 +192,22 @@ func (s *Self) write(next selfRecord, b *store.Batch) error {
 	return nil
 }
 
-// Identity returns the node's current identity.
-func (s *Self) Identity() Identity {
+// change writes the record as fn changes it. The caller holds mu.
+func (s *Self) change(fn func(next *selfRecord)) error {
+	next := s.record
+	fn(&next)
+	return s.write(next, &store.Batch{})
+}
+
+// current returns the record in memory. Its slices must not be changed.
+func (s *Self) current() selfRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.record.Identity
+	return s.record
 }
+
+// Identity returns the node's current identity.
+func (s *Self) Identity() Identity { return s.current().Identity }
 
 // maxOutlived bounds the incarnation to which another process can raise this node's, so that
 // incarnations can always increase.
@@ -212,34 +222,22 @@ func (s *Self) Outlive(incarnation uint64) error {
 	if incarnation <= max(s.record.Incarnation, s.record.Outlive) || incarnation > maxOutlived {
 		return nil
 	}
-	next := s.record
-	next.Outlive = incarnation
-	return s.write(next, &store.Batch{})
+	return s.change(func(next *selfRecord) { next.Outlive = incarnation })
 }
 
 // Supports reports whether a process of this directory may have promised other nodes its support.
-func (s *Self) Supports() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.record.Supports
-}
+func (s *Self) Supports() bool { return s.current().Supports }
 
 // NoteSupport makes Supports true.
 func (s *Self) NoteSupport() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := s.record
-	next.Supports = true
-	return s.write(next, &store.Batch{})
+	return s.change(func(next *selfRecord) { next.Supports = true })
 }
 
 // Starts returns the start numbers with which this process registers. The slice must not be
 // changed.
-func (s *Self) Starts() []uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.record.Starts
-}
+func (s *Self) Starts() []uint64 { return s.current().Starts }
 
 // Contacts returns the nodes and the location of meta, as the last Join or Upkeep received them.
 // The message must not be changed.
@@ -302,9 +300,7 @@ func (s *Self) Wait() error {
 	if s.record.Waiting {
 		return nil
 	}
-	next := s.record
-	next.Waiting = true
-	return s.write(next, &store.Batch{})
+	return s.change(func(next *selfRecord) { next.Waiting = true })
 }
 
 // Promise promises founder that it may found the cluster, unless another node holds the promise,
@@ -321,9 +317,9 @@ func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	case held == founder && attempt <= s.record.Attempt:
 		return founder, nil
 	}
-	next := s.record
-	next.Promised, next.Attempt, next.Waiting = founder, attempt, true
-	return founder, s.write(next, &store.Batch{})
+	return founder, s.change(func(next *selfRecord) {
+		next.Promised, next.Attempt, next.Waiting = founder, attempt, true
+	})
 }
 
 // Withdraw removes a promise at its founder's request, unless it was given for a later attempt.
@@ -334,9 +330,7 @@ func (s *Self) Withdraw(founder, attempt uint64) error {
 	if !s.record.Fresh() || s.record.Promised != founder || s.record.Attempt > attempt {
 		return nil
 	}
-	next := s.record
-	next.Promised, next.Attempt = 0, 0
-	return s.write(next, &store.Batch{})
+	return s.change(func(next *selfRecord) { next.Promised, next.Attempt = 0, 0 })
 }
 
 // Joined stores the response of the cluster. A fresh node becomes a member; for a returning node

@@ -13,7 +13,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
-	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -89,8 +88,7 @@ type helloResult struct {
 	r    *pb.HelloResponse
 	err  error
 
-	clock    clockReading
-	hasClock bool // clock is valid
+	clock clockReading
 }
 
 // round contacts every address once and then joins, founds, or does neither.
@@ -164,8 +162,9 @@ func (d *Membership) hello(ctx context.Context, addrs []string, id Identity, tim
 		all.Go(func() {
 			began := d.clock()
 			r, err := d.cfg.Contact.Hello(ctx, addr, req)
-			out[i] = helloResult{addr: addr, r: r, err: err}
-			out[i].clock, out[i].hasClock = readClock(addr, began, d.clock(), r.GetUnixMs())
+			out[i] = helloResult{
+				addr: addr, r: r, err: err, clock: readClock(addr, began, d.clock(), r.GetUnixMs()),
+			}
 		})
 	}
 	all.Wait()
@@ -252,9 +251,12 @@ func (d *Membership) joinVersions(id Identity, in []helloResult) error {
 // failure. A rejection is final, except that ErrDuplicateNode may only mean that this node's
 // previous process still counts as alive.
 func isRefusal(err error) bool {
-	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) ||
-		errors.Is(err, cluster.ErrStaleIncarnation) ||
-		errors.Is(err, cluster.ErrForgotten) || errors.Is(err, version.ErrIncompatible)
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxAskedBack limits the number of known nodes that a returning node contacts in addition to

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -278,12 +280,8 @@ func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinRes
 // or withdraws such a promise. Either is durable before the response.
 func (d *Membership) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	id := d.cfg.Self.Identity()
-	named := false
-	for _, node := range req.Nodes {
-		named = named || node == id.NodeID
-	}
 	// A founder that expects other nodes must not get a promise.
-	if !named || req.Founder == 0 || req.Founder == id.NodeID ||
+	if !slices.Contains(req.Nodes, id.NodeID) || req.Founder == 0 || req.Founder == id.NodeID ||
 		len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
 		return nil, status.Error(codes.FailedPrecondition, "the node asked does not expect to found that cluster: "+
 			"start all nodes with the same --bootstrap-expect")
@@ -325,17 +323,8 @@ func joinStatus(err error) error {
 func joinError(err error) error {
 	for _, r := range refusals {
 		if status.Code(err) == r.code {
-			return &refusal{text: status.Convert(err).Message(), kind: r.err}
+			return coded.Mark(errors.New(status.Convert(err).Message()), r.err)
 		}
 	}
 	return err
 }
-
-// refusal is another node's rejection: its text and the corresponding error.
-type refusal struct {
-	text string
-	kind error
-}
-
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.kind }

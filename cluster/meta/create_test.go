@@ -49,7 +49,7 @@ func TestCreateTableStep(t *testing.T) {
 		other := New(func(ctx context.Context, tablet uint64,
 			req *pb.TabletRequest) (*pb.TabletResponse, error) {
 			return w.via(ctx, tablet, req)
-		}, w.router)
+		}, w.router, nil)
 		req := splitAt("t", 100)
 		pending := 100
 		for step := 0; pending > 0; step++ {

@@ -76,8 +76,7 @@ func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 		if err := t.holdsNothing(ctx, id); err != nil {
 			return false, err
 		}
-		f.Nodes = append(f.Nodes, id)
-		value, err := encode(f)
+		value, err := withForgotten(f, id)
 		if err != nil {
 			return false, err
 		}
@@ -97,9 +96,7 @@ func (t *NodeTable) holdsNothing(ctx context.Context, id uint64) error {
 	}
 	held := 0
 	for _, d := range tablets {
-		if slices.ContainsFunc(d.GetReplicas(), func(r *pb.Replica) bool {
-			return r.NodeId == id
-		}) {
+		if wire.ReplicaOn(d, id) != nil {
 			held++
 		}
 	}

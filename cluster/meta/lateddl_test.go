@@ -69,7 +69,7 @@ func TestDropSparesATableMadeAnew(t *testing.T) {
 func TestDropAgainSparesTheNextTable(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
-	other := New(w.send, w.router)
+	other := New(w.send, w.router, nil)
 	first, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil {
 		t.Fatal(err)

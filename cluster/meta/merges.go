@@ -29,9 +29,6 @@ type Merges struct {
 // AskReplica sends a request to one node's replica of a tablet, whether or not it leads.
 type AskReplica func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 
-// AskBy sets the transport to single replicas. It must be called before any other method.
-func (m *Merges) AskBy(ask AskReplica) { m.ask = ask }
-
 var (
 	// ErrApart reports that the replicas of the two tablets are not on the same nodes. A move of
 	// one was ordered if placement allows it.
@@ -58,12 +55,9 @@ const (
 // the same nodes. Even if the merge then fails, the row is no requested split key any more.
 func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 	place func()) (*pb.TabletDescriptor, error) {
-	t, err := m.schema.Table(ctx, name)
+	t, err := m.schema.existing(ctx, name)
 	if err != nil {
 		return nil, err
-	}
-	if t == nil {
-		return nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
 	if row == "" {
 		return nil, refuse(pb.Error_CODE_INVALID, "the first tablet of a table is not merged: name a row at which another tablet starts")
@@ -303,9 +297,8 @@ func (m *Merges) await(ctx context.Context, tablet uint64, replicas []*pb.Replic
 func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	for {
 		now, err := m.status(ctx, left.TabletId)
-		var refused *txn.ServerError
 		switch {
-		case errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET:
+		case codeOf(err) == pb.Error_CODE_WRONG_TABLET:
 			// The left tablet was itself merged into another one. If it had taken these rows
 			// before, a majority of the frozen replicas would have been removed, and the release
 			// below would fail.
@@ -330,8 +323,7 @@ func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) 
 // release releases the tablet. Releasing it again is no error.
 func (m *Merges) release(ctx context.Context, frozen *pb.TabletDescriptor) error {
 	_, err := m.step(ctx, frozen, pb.MergeRequest_STEP_RELEASE, nil)
-	var refused *txn.ServerError
-	if errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
+	if codeOf(err) == pb.Error_CODE_WRONG_TABLET {
 		return nil
 	}
 	return err

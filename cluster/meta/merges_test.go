@@ -60,9 +60,9 @@ func (w *world) merge(tablet uint64, epoch uint64, r *pb.MergeRequest) (*pb.Tabl
 func newMergeWorld(ctx context.Context, t *testing.T) (*world, *Meta, wire.Position) {
 	t.Helper()
 	w, m := newWorld(t)
-	m.Merges.AskBy(func(ctx context.Context, _ uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	m.Merges.ask = func(ctx context.Context, _ uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 		return w.send(ctx, req.TabletId, req)
-	})
+	}
 	w.router.ReadFrom(m.Tablets.Tablets)
 	table, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil {

@@ -33,15 +33,9 @@ type Meta struct {
 	Recoveries *Recoveries
 }
 
-// New returns a Meta that sends requests to the meta tablet by send and locates user tablets by
-// router.
-func New(send route.Sender, router *route.Router) *Meta {
-	m := newTopics(send, router)
-	m.Merges = &Merges{schema: m.Schema, moves: m.Moves}
-	return m
-}
-
-func newTopics(send route.Sender, router *route.Router) *Meta {
+// New returns a Meta that sends requests to the meta tablet by send and to single replicas by ask,
+// and locates user tablets by router.
+func New(send route.Sender, router *route.Router, ask AskReplica) *Meta {
 	r, ddl := records{send}, newDDLLock()
 	tablets, policy := &TabletMap{r}, &Policy{r}
 	nodes := &NodeTable{records: r, tablets: tablets}
@@ -51,8 +45,10 @@ func newTopics(send route.Sender, router *route.Router) *Meta {
 	schema := &Schema{
 		records: r, router: router, tablets: tablets, policy: policy, observers: observers, ddl: ddl,
 	}
+	moves := &Moves{records: r, nodes: nodes}
 	return &Meta{
-		Tablets: tablets, Nodes: nodes, Moves: &Moves{records: r, nodes: nodes}, Policy: policy,
+		Tablets: tablets, Nodes: nodes, Moves: moves, Policy: policy,
+		Merges:  &Merges{schema: schema, moves: moves, ask: ask},
 		History: &History{r}, Observers: observers, Backfills: &BackfillRecords{r},
 		Schema: schema, Restores: &Restores{schema}, Tokens: &Tokens{r},
 		Schedules:  &Schedules{r},
@@ -63,6 +59,14 @@ func newTopics(send route.Sender, router *route.Router) *Meta {
 // refuse returns a *txn.ServerError with the code and the text.
 func refuse(code pb.Error_Code, format string, args ...any) error {
 	return &txn.ServerError{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// codeOf returns the code of a rejection, CODE_UNSPECIFIED of any other error.
+func codeOf(err error) pb.Error_Code {
+	if refused, ok := errors.AsType[*txn.ServerError](err); ok {
+		return refused.Code
+	}
+	return pb.Error_CODE_UNSPECIFIED
 }
 
 // refuseAs returns a rejection that also wraps why.

@@ -304,7 +304,7 @@ func TestConcurrentDDL(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	w, first := newWorld(t)
-	metas := []*Meta{first, New(w.send, w.router), New(w.send, w.router)}
+	metas := []*Meta{first, New(w.send, w.router, nil), New(w.send, w.router, nil)}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	ids := map[string]uint32{}

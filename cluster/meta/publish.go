@@ -170,7 +170,6 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 			SetCatalogue: &pb.SetCatalogueRequest{Catalogue: r.catalogue},
 		},
 	})
-	var refused *txn.ServerError
 	switch {
 	case err == nil:
 		r.mu.Lock()
@@ -179,7 +178,7 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 		return nil
 	// A timeout, a moved boundary or a lack of disk space may be temporary: the range stays a gap
 	// for the next round.
-	case attempt.Err() != nil, errors.As(err, &refused) && passes(refused.Code):
+	case attempt.Err() != nil, passes(codeOf(err)):
 		r.note(d.TabletId, err)
 		return nil
 	}

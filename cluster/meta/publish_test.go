@@ -44,7 +44,7 @@ func TestUntoldTablets(t *testing.T) {
 		}
 		lost := w.router.Locate(16, "m", 1)[0].TabletId
 		back := w.away(lost)
-		again := New(w.via, w.router) // a restart
+		again := New(w.via, w.router, nil) // a restart
 		observers := []*pb.ObserverInfo{
 			{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")},
 		}

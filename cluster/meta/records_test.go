@@ -34,7 +34,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 						}
 					}
 					return nil, route.ErrUnknown
-				}, w.router)
+				}, w.router, nil)
 				seen := map[uint64]bool{}
 				if rival {
 					seen[16] = !carriedOut

@@ -12,7 +12,6 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -77,12 +76,9 @@ func (r *Restores) Bind(ctx context.Context, table uint32, now mvcc.Timestamp) e
 // incomplete table, and then the mark is removed. It may be repeated.
 func (r *Restores) Finish(ctx context.Context, name string, mark *pb.RestoreMark,
 	now mvcc.Timestamp) (id uint32, err error) {
-	t, err := r.schema.Table(ctx, name)
+	t, err := r.schema.existing(ctx, name)
 	if err != nil {
 		return 0, err
-	}
-	if t == nil {
-		return 0, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
 	if t.Restoring == nil {
 		return t.Id, r.schema.observers.Sync(ctx) // an earlier call may not have reached all tablets
@@ -109,12 +105,9 @@ func (r *Restores) Finish(ctx context.Context, name string, mark *pb.RestoreMark
 func (r *Restores) changeTable(ctx context.Context, name string,
 	fn func(*pb.Catalogue, *pb.Table) error) error {
 	return r.schema.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
-		t, err := r.schema.Table(ctx, name)
+		t, err := r.schema.existing(ctx, name)
 		if err != nil {
 			return nil, err
-		}
-		if t == nil {
-			return nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 		}
 		before, err := encode(t)
 		if err != nil {
@@ -154,9 +147,8 @@ func (r *Restores) bind(ctx context.Context, table mvcc.TableID, bound mvcc.Time
 					Collect: &pb.CollectRequest{Bound: uint64(bound)},
 				},
 			})
-			var refused *txn.ServerError
 			switch {
-			case errors.Is(err, route.ErrUnknown), errors.As(err, &refused) && passes(refused.Code):
+			case errors.Is(err, route.ErrUnknown), passes(codeOf(err)):
 				return false, nil
 			case err != nil:
 				return false, fmt.Errorf("meta: raise read bound of tablet %d: %w", d.TabletId, err)

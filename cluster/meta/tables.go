@@ -9,7 +9,6 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -50,6 +49,15 @@ func (s *Schema) Table(ctx context.Context, name string) (*pb.Table, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// existing is like Table, but returns CODE_NO_TABLE if the table does not exist.
+func (s *Schema) existing(ctx context.Context, name string) (*pb.Table, error) {
+	t, err := s.Table(ctx, name)
+	if err == nil && t == nil {
+		err = refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+	}
+	return t, err
 }
 
 // Tables returns all tables in the order of names.
@@ -137,16 +145,12 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id u
 		r, err := s.send(ctx, held[0].TabletId, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
 			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: fresh},
 		}})
-		var refused *txn.ServerError
-		// Applied or not, the next attempt starts from the tablet's current state.
-		if errors.Is(err, route.ErrUnknown) {
+		switch {
+		// Applied or not, the next attempt starts from the tablet's current state. WRONG_TABLET means
+		// that another split moved the row to a different tablet.
+		case errors.Is(err, route.ErrUnknown), codeOf(err) == pb.Error_CODE_WRONG_TABLET:
 			return false, nil
-		}
-		// Another split moved the row to a different tablet.
-		if errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
-			return false, nil
-		}
-		if err != nil {
+		case err != nil:
 			return false, err
 		}
 		for _, d := range []*pb.TabletDescriptor{r.GetSplit().GetLeft(), r.GetSplit().GetRight()} {
@@ -167,12 +171,9 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id u
 // SplitTablet creates a tablet boundary before row in the named table, which is not merged
 // automatically if keepSplitKey has room for it. An existing one is no error.
 func (s *Schema) SplitTablet(ctx context.Context, name, row string) error {
-	t, err := s.Table(ctx, name)
+	t, err := s.existing(ctx, name)
 	if err != nil {
 		return err
-	}
-	if t == nil {
-		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
 	if err := s.SplitAt(ctx, mvcc.TableID(t.Id), row); err != nil || row == "" {
 		return err

@@ -54,7 +54,7 @@ func newWorld(t *testing.T) (*world, *Meta) {
 	return w, New(func(ctx context.Context, tablet uint64,
 		req *pb.TabletRequest) (*pb.TabletResponse, error) {
 		return w.via(ctx, tablet, req)
-	}, w.router)
+	}, w.router, nil)
 }
 
 // register registers the observers and waits until every tablet has them, as nodes do.

@@ -170,18 +170,20 @@ func (b *outbox) ended(incarnation uint64) {
 	if known {
 		return
 	}
-	b.failWhere(func(w *waiting) bool { return w.to <= incarnation })
+	b.failWhere(b.lostError(), func(w *waiting) bool { return w.to <= incarnation })
 }
 
 // lost fails the requests that were in flight when a connection ended. Those that are still in the
 // outbox wait for the next connection; the link reports the outcome of the batches that it holds.
 func (b *outbox) lost() {
-	b.failWhere(func(w *waiting) bool { return w.state.Load() == sent })
+	b.failWhere(b.lostError(), func(w *waiting) bool { return w.state.Load() == sent })
 }
+
+func (b *outbox) lostError() error { return fmt.Errorf("%w: node %d", ErrLost, b.node) }
 
 // failWhere fails the requests for which matches returns true. It calls their callbacks
 // without holding the mutex.
-func (b *outbox) failWhere(matches func(*waiting) bool) {
+func (b *outbox) failWhere(cause error, matches func(*waiting) bool) {
 	var failed []*waiting
 	b.mu.Lock()
 	for _, w := range b.pending {
@@ -191,7 +193,7 @@ func (b *outbox) failWhere(matches func(*waiting) bool) {
 	}
 	b.mu.Unlock()
 	for _, w := range failed {
-		w.fail(fmt.Errorf("%w: node %d", ErrLost, b.node))
+		w.fail(cause)
 	}
 }
 
@@ -199,14 +201,8 @@ func (b *outbox) failWhere(matches func(*waiting) bool) {
 func (b *outbox) close() {
 	b.mu.Lock()
 	b.closed = true
-	left := make([]*waiting, 0, len(b.pending))
-	for _, w := range b.pending {
-		left = append(left, w)
-	}
 	b.mu.Unlock()
-	for _, w := range left {
-		w.fail(txn.ErrClosed)
-	}
+	b.failWhere(txn.ErrClosed, func(*waiting) bool { return true })
 }
 
 // answered settles the request with the answer. It returns false if the request has been

@@ -133,9 +133,7 @@ func (p *Peers) start(node uint64, deadline time.Time, req *wire.PeerRequest,
 // Reached returns the highest durable Raft log position that a node's incarnations before the
 // given one reported to this process, or 0 if they reported none.
 func (p *Peers) Reached(node, incarnation uint64) uint64 {
-	p.mu.Lock()
-	box := p.boxes[node]
-	p.mu.Unlock()
+	box := p.known(node)
 	if box == nil {
 		return 0
 	}

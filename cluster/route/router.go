@@ -311,13 +311,7 @@ func (r *Router) mergedInto(id uint64) *pb.TabletDescriptor {
 
 // ByStart orders tablets by where they begin.
 func ByStart(a, b *pb.TabletDescriptor) int {
-	switch s, t := wire.StartOf(a), wire.StartOf(b); {
-	case s.Less(t):
-		return -1
-	case t.Less(s):
-		return 1
-	}
-	return 0
+	return wire.StartOf(a).Compare(wire.StartOf(b))
 }
 
 // Locate returns up to limit descriptors (at least 1) in range order, beginning with the one that

@@ -382,10 +382,7 @@ func (p *planner) cover() error {
 		p.newGroup(&p.plan.Tablets[i])
 	}
 	slices.SortFunc(p.plan.Tablets, func(a, b Tablet) int {
-		if wire.StartOf(a.Descriptor.TabletDescriptor).Less(wire.StartOf(b.Descriptor.TabletDescriptor)) {
-			return -1
-		}
-		return 1
+		return wire.StartOf(a.Descriptor.TabletDescriptor).Compare(wire.StartOf(b.Descriptor.TabletDescriptor))
 	})
 	return nil
 }

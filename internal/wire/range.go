@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -14,6 +16,11 @@ type Position struct {
 // Less orders positions by table, then row.
 func (p Position) Less(q Position) bool {
 	return p.Table < q.Table || (p.Table == q.Table && p.Row < q.Row)
+}
+
+// Compare is the order of Less as a comparison.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Table, q.Table), cmp.Compare(p.Row, q.Row))
 }
 
 // StartOf returns the tablet's first position.

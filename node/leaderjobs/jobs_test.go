@@ -36,7 +36,7 @@ func TestNoJobsBesideLateOnes(t *testing.T) {
 		m := meta.New(func(context.Context, uint64, *pb.TabletRequest) (*pb.TabletResponse, error) {
 			started++
 			return nil, errors.New("no policy")
-		}, route.NewRouter())
+		}, route.NewRouter(), nil)
 		logger := slog.New(slog.DiscardHandler)
 		stuck := stuckJob(make(chan struct{}))
 		known := cluster.NewPolicyView(cluster.PolicyConfig{Own: &pb.Policy{}})
