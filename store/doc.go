@@ -56,7 +56,7 @@
 //     or that a SnapWithLocks shows, are in Badger; other Snaps refuse to read locks (locks.go,
 //     docs/adr/0049).
 //  16. A compaction creates a table only while enough files can be created, and some keys of its
-//     input are looked up in its output (gate.go, lost.go, docs/adr/0056).
+//     input are looked up in its output (package space, lost.go, docs/adr/0056).
 //
 // # What a crash does
 //
@@ -78,8 +78,8 @@
 // store.go, oldlogs.go, lower.go, checkpoint.go, version.go, dir.go, options.go,
 // reclaim.go, stats.go, writer.go, size.go, powerloss.go, replica.go, applied.go,
 // collect.go, rows.go, row.go, scan.go, snap.go, ascent.go, values.go, hold.go, scrub.go, damage.go,
-// locks.go, hot.go, lost.go, gate.go, tables.go, chunk.go, keys.go, batch.go, sequence.go,
-// space.go, log.go, files.go, logger.go, errors.go, memory.go.
+// locks.go, hot.go, lost.go, tables.go, chunk.go, keys.go, batch.go, sequence.go,
+// log.go, logger.go, errors.go, memory.go.
 //
 // # Limits
 //

@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+
+	"github.com/percolator-go/percolator/store/space"
 )
 
 // Errors of Open. They persist until an operator follows the text.
@@ -34,18 +36,15 @@ var (
 	// writes: beyond the last commit that returned, the contents of the disk are unknown.
 	// Reads may fail with it too. Permanent: close the store, remove the cause, reopen it.
 	ErrFailed = errors.New("store: an earlier write failed; the store accepts no writes until it is reopened")
-	// ErrDiskFull reports that free space, or another resource that files need (ShortError),
+	// ErrDiskFull reports that free space, or another resource that files need (space.ShortError),
 	// is below the watermark. It can be retried once space is free. The watermark exists
 	// because Badger writes through memory maps, where a full disk kills the process.
-	ErrDiskFull = errors.New("store: free disk space is below the watermark, or another resource for files is short: " +
-		"free some, or provide more")
+	ErrDiskFull = space.ErrDiskFull
 	// ErrBatchTooLarge reports that one batch exceeds MaxBatchBytes or MaxBatchLen, or that one
 	// entry exceeds a Badger transaction. Permanent for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large")
-	// ErrCompactionStuck reports that the store was closed while a compaction waits for files
-	// (ShortError), which never ends. Nothing is lost. Badger stays open until the process
-	// ends.
-	ErrCompactionStuck = errors.New("store: a compaction still waits to create a file: end the process before opening the store again")
+	// ErrCompactionStuck is that of package space.
+	ErrCompactionStuck = space.ErrCompactionStuck
 	// ErrCorrupt reports that data read differs from the data written. Permanent.
 	ErrCorrupt = errors.New("store: stored data is corrupt")
 	// ErrNoLog reports that the tablet has no Raft log here: InitialLog was never committed,

@@ -11,6 +11,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store/space"
 )
 
 // Compact flushes and compacts the state as far as Badger does, after reporting which versions may
@@ -27,7 +28,7 @@ func MaintainLog(s *Store) { s.maintainLog() }
 func Flatten(s *Store) error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
-	return s.gate.unlessStuck(func() error { return s.state.db.Flatten(numCompactors) })
+	return s.gate.UnlessStuck(func() error { return s.state.db.Flatten(numCompactors) })
 }
 
 // Versions returns the number of versions of a key that Badger still holds.
@@ -148,10 +149,8 @@ func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] {
 }
 
 // FreeOf returns the free amount of a resource; memory maps are counted again.
-func FreeOf(s *Store, what Resource) uint64 {
-	s.files.mu.Lock()
-	s.files.pause = 0
-	s.files.mu.Unlock()
+func FreeOf(s *Store, what space.Resource) uint64 {
+	s.CountAgain()
 	return s.FreeFiles()[what]
 }
 
@@ -173,10 +172,3 @@ func Flush(s *Store) error {
 
 // Discard reports to Badger which versions may be dropped.
 func Discard(s *Store) { s.state.discard() }
-
-// ShortOf returns the error of writes to a store with the options.
-func ShortOf(o Options) error {
-	s := &diskSpace{opts: o.withDefaults()}
-	s.look()
-	return s.WriteBlocked()
-}

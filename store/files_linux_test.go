@@ -16,6 +16,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/space"
 	"github.com/percolator-go/percolator/test/disk"
 )
 
@@ -27,7 +28,7 @@ const (
 
 const (
 	fileRows  = 60_000                 // about ten tables
-	fileOpens = store.MinFreeFiles * 2 // descriptors that the process may open for the store
+	fileOpens = space.MinFreeFiles * 2 // descriptors that the process may open for the store
 )
 
 // shortOptions has small tables, and Badger compacts on request only.
@@ -93,20 +94,20 @@ type ballast struct {
 
 // take takes so much of the resource that about left are left for the store.
 func (b *ballast) take(s *store.Store, left uint64) error {
-	for free := store.FreeOf(s, store.Resource(b.what)); free > left; free-- {
+	for free := store.FreeOf(s, space.Resource(b.what)); free > left; free-- {
 		var err error
-		switch store.Resource(b.what) {
-		case store.Descriptors:
+		switch space.Resource(b.what) {
+		case space.Descriptors:
 			var f *os.File
 			f, err = os.Open(os.DevNull)
 			b.files = append(b.files, f)
-		case store.Maps:
+		case space.Maps:
 			// Adjacent maps of the same kind would be merged.
 			var m []byte
 			m, err = unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE*(len(b.maps)%2),
 				unix.MAP_ANON|unix.MAP_PRIVATE)
 			b.maps = append(b.maps, m)
-		case store.Inodes:
+		case space.Inodes:
 			name := filepath.Join(b.dir, fmt.Sprintf("others%d", len(b.names)))
 			err = os.WriteFile(name, nil, 0o600)
 			b.names = append(b.names, name)
@@ -118,7 +119,7 @@ func (b *ballast) take(s *store.Store, left uint64) error {
 			return fmt.Errorf("take %s with %d left: %w", b.what, free, err)
 		}
 	}
-	store.FreeOf(s, store.Resource(b.what)) // counts memory maps
+	store.FreeOf(s, space.Resource(b.what)) // counts memory maps
 	return nil
 }
 
@@ -162,7 +163,7 @@ func TestShortProcess(t *testing.T) {
 }
 
 func shortProcess(dir, what string) error {
-	if store.Resource(what) == store.Descriptors {
+	if space.Resource(what) == space.Descriptors {
 		lim := unix.Rlimit{Cur: fileOpens, Max: fileOpens}
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 			return err
@@ -218,7 +219,7 @@ func shortProcess(dir, what string) error {
 // fewFiles returns the amount with which a compaction fails. The Go runtime ends the process if it
 // gets no memory map, so it keeps some.
 func fewFiles(what string) uint64 {
-	if store.Resource(what) == store.Maps {
+	if space.Resource(what) == space.Maps {
 		return 40
 	}
 	return 3
@@ -227,7 +228,7 @@ func fewFiles(what string) uint64 {
 // refusals takes a resource step by step and checks the store's refusals.
 func refusals(s *store.Store, others *ballast) error {
 	short := func(when string, err error, want bool) error {
-		var e *store.ShortError
+		var e *space.ShortError
 		if got := errors.As(err, &e) && string(e.What) == others.what; got != want {
 			return fmt.Errorf("%s: %v; refused for want of %s: %t", when, err, others.what, want)
 		}
@@ -237,9 +238,9 @@ func refusals(s *store.Store, others *ballast) error {
 		left                       uint64
 		blocked, exhausted, commit bool
 	}{
-		{left: store.MinFreeFiles + 100},
-		{left: store.MinFreeFiles - 20, blocked: true},
-		{left: store.MinFreeFiles/4 + 20, blocked: true, exhausted: true},
+		{left: space.MinFreeFiles + 100},
+		{left: space.MinFreeFiles - 20, blocked: true},
+		{left: space.MinFreeFiles/4 + 20, blocked: true, exhausted: true},
 		{left: fewFiles(others.what), blocked: true, exhausted: true, commit: true},
 	} {
 		if err := others.take(s, step.left); err != nil {
@@ -262,10 +263,10 @@ func refusals(s *store.Store, others *ballast) error {
 // with the name of the resource, a compaction waits rather than lose a table, and nothing is
 // missing after the process has ended and there is enough again.
 func TestCompactionWaitsForFiles(t *testing.T) {
-	for _, what := range []store.Resource{store.Inodes, store.Descriptors, store.Maps} {
+	for _, what := range []space.Resource{space.Inodes, space.Descriptors, space.Maps} {
 		t.Run(strings.ReplaceAll(string(what), " ", "_"), func(t *testing.T) {
 			dir := t.TempDir()
-			if what == store.Inodes {
+			if what == space.Inodes {
 				dir = disk.New(t, 256<<20, "-N", "2000").Dir()
 			}
 			dir = filepath.Join(dir, "store")
@@ -275,7 +276,7 @@ func TestCompactionWaitsForFiles(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			for _, name := range []string{"others0", "others1"} {
-				if _, err := os.Stat(filepath.Join(filepath.Dir(dir), name)); (err == nil) != (what == store.Inodes) {
+				if _, err := os.Stat(filepath.Join(filepath.Dir(dir), name)); (err == nil) != (what == space.Inodes) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
+
+	"github.com/percolator-go/percolator/store/space"
 )
 
 // A compaction reads tables, writes the remaining entries into new ones, with new checksums, and
@@ -84,7 +86,7 @@ func (d *database) checkReplaced() error {
 	}
 	var damage error
 	if old != nil {
-		if damage = d.verifyReplaced(old, now); outOfResources(damage) {
+		if damage = d.verifyReplaced(old, now); space.IsShortage(damage) {
 			now.release()
 			return damage
 		}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/percolator-go/percolator/store/raftlog"
+
+	"github.com/percolator-go/percolator/store/space"
 )
 
 // Opening of and appending to the write-ahead log of all tablets' Raft logs. Badger holds only
@@ -21,6 +23,24 @@ func (o Options) logDir() string {
 		return o.LogDir
 	}
 	return filepath.Join(o.Dir, logDirName)
+}
+
+// roomForSegment refuses a segment of the log that would use part of the reserve, of bytes or
+// files.
+func (s *Store) roomForSegment(bytes int64) error {
+	dir := s.opts.logDir()
+	free, err := s.FreeBytesOf(dir)
+	if err != nil {
+		return fmt.Errorf("%w: read the free space: %w", raftlog.ErrDiskFull, err)
+	}
+	if free < s.Reserve()+uint64(bytes) {
+		return fmt.Errorf("%w: %d bytes are free on the file system of %s, a segment needs %d plus the reserve of %d",
+			raftlog.ErrDiskFull, free, dir, bytes, s.Reserve())
+	}
+	if err := s.ShortOfFiles(space.ReserveDivisor); err != nil {
+		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, err)
+	}
+	return nil
 }
 
 // openLog opens the write-ahead log with the id, or creates it.

@@ -6,17 +6,19 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
+
+	"github.com/percolator-go/percolator/store/space"
 )
 
 // badgerLog passes Badger's log lines to slog: information at debug level, warnings and errors as
 // warnings, because Badger also returns the important ones as errors. It drops debug lines.
 //
-// It recognizes some lines by their formats, to count events and to delay compactions (gate),
+// It recognizes some lines by their formats, to count events and to delay compactions (space.Gate),
 // for which Badger has no other interface.
 type badgerLog struct {
 	log    *slog.Logger
 	counts *badgerCounts
-	gate   *gate
+	gate   *space.Gate
 }
 
 // badgerCounts are the number of finished compactions, and the number of waits of over one second
@@ -63,7 +65,7 @@ func (l badgerLog) Infof(format string, args ...any) {
 func (l badgerLog) Debugf(format string, _ ...any) {
 	switch format {
 	case formatTable:
-		l.gate.wait()
+		l.gate.Wait()
 	case formatCompacted:
 		l.counts.compactions.Add(1)
 		select {

@@ -9,13 +9,8 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 
 	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/store/space"
 )
-
-// MinFreeFiles is the number of files, that is of free inodes, file descriptors and memory maps,
-// below which WriteBlocked refuses; Commit refuses below a quarter of it, and compactions wait
-// below an eighth. It has room for the files of several compactions that end after writes were
-// refused.
-const MinFreeFiles = 512
 
 // Defaults of Options, in bytes, and parameters of Badger.
 const (
@@ -45,11 +40,6 @@ const (
 	levelZeroMost   = 8
 	levelZeroStalls = 3
 	baseLevelSize   = 512 << 20
-
-	// reserveDivisor determines the reserve, MinFreeBytes/reserveDivisor, below which Commit
-	// itself refuses. Between MinFreeBytes and one and a half times the reserve, work that
-	// finishes or cleans up may still begin; the half is for work under way by then.
-	reserveDivisor = 4
 )
 
 // Options configure a Store. Only Dir is required, unless InMemory is set; zero fields get the
@@ -114,9 +104,20 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// space returns the watermarks of the store's files.
+func (o Options) space() *space.Disk {
+	dirs := []string{o.Dir}
+	if o.LogDir != "" {
+		dirs = append(dirs, o.LogDir)
+	}
+	return space.New(space.Options{
+		Dirs: dirs, InMemory: o.InMemory, MinFreeBytes: o.MinFreeBytes, Logger: o.Logger, FreeBytes: o.FreeBytes,
+	})
+}
+
 // levelZeroTables returns the number of tables at which level 0 is compacted.
 func (o Options) levelZeroTables() int {
-	bytes := int64(min(o.MinFreeBytes/reserveDivisor, 1<<40)) - o.MemTableSize
+	bytes := int64(min(o.MinFreeBytes/space.ReserveDivisor, 1<<40)) - o.MemTableSize
 	return int(min(max(bytes/o.MemTableSize, levelZeroLeast), levelZeroMost))
 }
 

@@ -39,7 +39,7 @@ func (s *Store) watch() {
 		case <-s.stop:
 			return
 		case <-look.C:
-			s.look()
+			s.Look()
 			_ = s.checkReplaced() // logs the damage and fails the writer
 			s.maintainLog()
 		case <-s.badger.compacted:
@@ -132,16 +132,10 @@ func (s *Store) shouldCompact() bool {
 	return err == nil && free > s.opts.MinFreeBytes+uint64(size) && s.roomToCompact() == nil
 }
 
-// roomToCompact returns a *ShortError unless all tables can be rewritten while the present ones
+// roomToCompact returns a *space.ShortError unless all tables can be rewritten while the present ones
 // still exist.
 func (s *Store) roomToCompact() error {
-	tables := uint64(len(s.state.db.Tables()))
-	for _, a := range s.opts.amounts(&s.files) {
-		if short := a.short(tables + MinFreeFiles/reserveDivisor); short != nil {
-			return short
-		}
-	}
-	return nil
+	return s.RoomForTables(uint64(len(s.state.db.Tables())))
 }
 
 // tableBytes returns the size of all of Badger's tables.
@@ -172,7 +166,7 @@ func (s *Store) compact() error {
 	if err := s.markDamaged(d.verifyTables(nil)); err != nil {
 		return err
 	}
-	if err := s.gate.unlessStuck(func() error { return d.db.Flatten(1) }); err != nil {
+	if err := s.gate.UnlessStuck(func() error { return d.db.Flatten(1) }); err != nil {
 		return fmt.Errorf("store: compact: %w", err)
 	}
 	if err := s.checkReplaced(); err != nil {

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -50,21 +49,6 @@ func TestSpaceGoesAndComesBack(t *testing.T) {
 			if got.full != errors.Is(got.err, store.ErrDiskFull) || !got.full && got.err != nil {
 				t.Errorf("%+v: %s: %v", tc, what, got.err)
 			}
-		}
-	}
-}
-
-// TestShortDirectory: a ShortError names the directory whose file system is short. Of /proc nothing is
-// ever free.
-func TestShortDirectory(t *testing.T) {
-	full, dir := "/proc", t.TempDir()
-	for _, o := range []store.Options{
-		{Dir: full}, {Dir: full, LogDir: dir}, {Dir: dir, LogDir: full},
-	} {
-		o.MinFreeBytes = 1
-		short, ok := errors.AsType[*store.ShortError](store.ShortOf(o))
-		if !ok || short.What != store.Bytes || short.Dir != full || !strings.Contains(short.Error(), full) {
-			t.Errorf("Dir %s, LogDir %q: %v", o.Dir, o.LogDir, short)
 		}
 	}
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/percolator-go/percolator/store/raftlog"
+
+	"github.com/percolator-go/percolator/store/space"
 )
 
 // Store is one node's storage: the state of all its tablets in Badger, and their Raft
 // logs in a write-ahead log. Its methods may be used concurrently.
 type Store struct {
 	opts Options
-	diskSpace
+	*space.Disk
 	locks []*os.File // hold the flocks on the directories; none in memory
 	stamp stamp
 	state *database
@@ -26,7 +28,7 @@ type Store struct {
 
 	checkpoints checkpoints
 	badger      badgerCounts
-	gate        gate
+	gate        *space.Gate
 
 	closed  atomic.Bool
 	stop    chan struct{}
@@ -63,7 +65,7 @@ const (
 
 // Open opens the store in o.Dir, and creates it if the directory is missing or empty. It returns
 // ErrInUse, ErrForeign, ErrForeignLog, ErrLogMissing, ErrDamaged or *VersionError, with the path,
-// if it may not use the directories, and a *ShortError if files cannot be created.
+// if it may not use the directories, and a *space.ShortError if files cannot be created.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	s := newStore(o)
@@ -101,11 +103,11 @@ func Open(o Options) (*Store, error) {
 
 func newStore(o Options) *Store {
 	s := &Store{
-		opts: o, diskSpace: diskSpace{opts: o}, stop: make(chan struct{}), damage: &damage{},
+		opts: o, Disk: o.space(), stop: make(chan struct{}), damage: &damage{},
 		suspicion: make(chan struct{}, 1),
 		badger:    badgerCounts{compacted: make(chan struct{}, 1)},
 	}
-	s.gate.space, s.gate.closed, s.gate.stuck = &s.diskSpace, s.stop, make(chan struct{})
+	s.gate = space.NewGate(s.Disk, s.stop)
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
 }
@@ -128,7 +130,7 @@ func (s *Store) openState(left *remains) (err error) {
 		}
 		close(s.stop)
 		if s.state != nil {
-			err = errors.Join(err, s.gate.unlessStuck(s.state.db.Close))
+			err = errors.Join(err, s.gate.UnlessStuck(s.state.db.Close))
 		}
 		err = errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
 	}()
@@ -146,7 +148,7 @@ func (s *Store) openState(left *remains) (err error) {
 	if err := s.restore(); err != nil {
 		return fmt.Errorf("store: restore figures and records from the log: %w", err)
 	}
-	s.look()
+	s.Look()
 	if err := s.checkReplaced(); err != nil { // holds the tables from now on
 		return err
 	}
@@ -180,7 +182,7 @@ func (s *Store) openDatabase() (*database, error) {
 }
 
 // badgerLog returns Badger's logger.
-func (s *Store) badgerLog() badgerLog { return badgerLog{s.opts.Logger, &s.badger, &s.gate} }
+func (s *Store) badgerLog() badgerLog { return badgerLog{s.opts.Logger, &s.badger, s.gate} }
 
 // openBadger opens a database.
 func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
@@ -194,7 +196,7 @@ func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 		return db, nil
 	}
 	// Badger's errors do not wrap the system's, so check which resource is short.
-	if short := s.shortOfFiles(reserveDivisor); short != nil {
+	if short := s.ShortOfFiles(space.ReserveDivisor); short != nil {
 		return nil, fmt.Errorf("%w: open %s: %w", short, b.Dir, err)
 	}
 	return nil, fmt.Errorf("%w: open %s: %w", ErrDamaged, b.Dir, err)
@@ -235,7 +237,7 @@ func (s *Store) Close() error {
 		errs = append(errs, s.checkReplaced())
 	}
 	s.state.releaseTables()
-	errs = append(errs, s.lastCheckpoint(), s.gate.unlessStuck(s.state.db.Close), s.checkpoints.closeRoot(),
+	errs = append(errs, s.lastCheckpoint(), s.gate.UnlessStuck(s.state.db.Close), s.checkpoints.closeRoot(),
 		s.log.Close(), s.unlock())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("store: close: %w", err)

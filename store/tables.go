@@ -13,6 +13,8 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 	"github.com/dgraph-io/badger/v4/table"
 	"golang.org/x/sys/unix"
+
+	"github.com/percolator-go/percolator/store/space"
 )
 
 // Tables are Badger's immutable files. Each block has a checksum, and so does the index. The
@@ -61,12 +63,12 @@ var errUnreadable = errors.New("a block or the index cannot be read")
 
 // verifyTable returns the size of a table's file, and a *DamagedError if the file cannot be read
 // or a checksum is wrong: with all that of any block, otherwise that of the index or the last
-// block. An error for which outOfResources is true is no evidence of damage. If visit is not nil
+// block. An error for which space.IsShortage is true is no evidence of damage. If visit is not nil
 // and the table is undamaged, verifyTable calls visit with it.
 func verifyTable(name string, all bool, visit func(*table.Table)) (size int64, err error) {
 	defer func() {
 		switch {
-		case outOfResources(err):
+		case space.IsShortage(err):
 			err = fmt.Errorf("store: cannot verify %s: %w", name, err)
 		case err != nil:
 			err = &DamagedError{File: name, Err: err}
@@ -131,7 +133,7 @@ func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 // table meanwhile.
 func (d *database) verifyLive(id uint64) error {
 	_, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true, nil)
-	if outOfResources(err) {
+	if space.IsShortage(err) {
 		return err
 	}
 	if err != nil && !slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
@@ -141,4 +143,17 @@ func (d *database) verifyLive(id uint64) error {
 	}
 	d.verified.done(id)
 	return err
+}
+
+// tableExt is the extension of tables' files.
+const tableExt = ".sst"
+
+// checkFiles returns a *space.ShortError if opening the store's tables would use part of the
+// reserve of files.
+func (s *Store) checkFiles() error {
+	tables, err := filepath.Glob(filepath.Join(s.opts.Dir, stateDirName, "*"+tableExt))
+	if err != nil {
+		return err
+	}
+	return s.RoomToOpen(uint64(len(tables)))
 }

@@ -328,3 +328,19 @@ func (w *Writer) stop() (failed error) {
 	failed, w.failed = w.failed, ErrClosed
 	return failed
 }
+
+// spaceCheckBytes is the number of bytes that the writer commits between two checks of the
+// free space.
+const spaceCheckBytes = 4 << 20
+
+// checkReserve refuses n more bytes if they would use part of the reserve, and any number while a
+// memtable or table might not be able to create its file. It looks only every spaceCheckBytes,
+// unless writes are blocked. committing is held.
+func (w *Writer) checkReserve(n int) error {
+	w.sinceSpaceCheck += n
+	if w.sinceSpaceCheck < spaceCheckBytes && w.store.WriteBlocked() == nil {
+		return nil
+	}
+	w.sinceSpaceCheck = 0
+	return w.store.RoomInReserve(uint64(n))
+}
