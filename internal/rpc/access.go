@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"math"
 	"net"
 	"slices"
@@ -213,10 +212,15 @@ func (c *Caller) identity() string {
 	if c.By != ByNothing {
 		return c.Name
 	}
-	if host, _, err := net.SplitHostPort(c.From); err == nil {
+	return hostOf(c.From)
+}
+
+// hostOf returns the host of a remote address.
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
 		return host
 	}
-	return c.From
+	return addr
 }
 
 // boundedAs returns the identity to which limits of clients apply. It is empty for operators
@@ -253,13 +257,11 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 		return nil
 	}
 	if c.By == ByToken {
-		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
-			"%s takes the role %s, and the token %q has the role %s: use one that `percolator "+
-				"token create NAME --role %s` has made", what, role, c.Name, c.Role, role)}
+		return errorOf(pb.Error_CODE_PERMISSION, "%s takes the role %s, and the token %q has the role %s: use one that "+
+			"`percolator token create NAME --role %s` has made", what, role, c.Name, c.Role, role)
 	}
-	return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
-		"%s takes the role %s, and the certificate of %q has the role %s: use one that "+
-			"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)}
+	return errorOf(pb.Error_CODE_PERMISSION, "%s takes the role %s, and the certificate of %q has the role %s: use one that "+
+		"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)
 }
 
 // refuseOperation returns an error unless the caller has the role for the operation, or admit
@@ -300,9 +302,11 @@ type authInterceptor struct {
 	guard *Guard
 }
 
-// call makes the call if its caller is allowed to.
+// call makes the call if its caller is allowed to, and returns a panic of its handler as an error. Operations
+// recovers those of its own goroutines.
 func (e *authInterceptor) call(ctx context.Context, method string, req any,
-	do func() (any, error)) (any, error) {
+	do func() (any, error)) (resp any, err error) {
+	defer recovered(e.cfg.Logger, method, &err)
 	who, err := callerOf(ctx, &e.cfg)
 	if err != nil {
 		return nil, err
@@ -311,7 +315,7 @@ func (e *authInterceptor) call(ctx context.Context, method string, req any,
 		conn.caller.Store(&who)
 	}
 	defer e.cfg.LegacyCerts.call(who, e.cfg.Logger, time.Now)()
-	resp, err := e.guard.Call(ctx, who, method, req, do)
+	resp, err = e.guard.Call(ctx, who, method, req, do)
 	if refusal, ok := errors.AsType[*txn.ServerError](err); ok { // handlers' errors already are statuses
 		err = toStatus(refusal)
 	}

@@ -39,9 +39,9 @@ func admit(req *pb.TabletRequest, works bool) (table uint32, refusal *pb.Error) 
 	switch {
 	// First: the missing message might have been a forbidden one.
 	case a.incomplete:
-		return 0, &pb.Error{Code: pb.Error_CODE_INVALID, Message: "the request is incomplete"}
+		return 0, errorOf(pb.Error_CODE_INVALID, "the request is incomplete")
 	case a.forbidden != "":
-		return 0, &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: a.forbidden}
+		return 0, errorOf(pb.Error_CODE_PERMISSION, "%s", a.forbidden)
 	}
 	return a.highest, nil
 }

@@ -74,7 +74,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 			g.logger.Warn("call refused: "+reason, "method", method, "role", who.Role,
 				"name", who.Name, "from", who.From)
 		}
-		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
+		return nil, serverError(refusal)
 	}
 	// Holds and the number of tables are limited by identity.
 	switch r := req.(type) {
@@ -95,7 +95,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	}
 	resp = withoutOutcomes(who, resp)
 	if resp, refusal = g.grants.filterFor(who).narrow(req, resp); refusal != nil {
-		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
+		return nil, serverError(refusal)
 	}
 	return resp, nil
 }

@@ -180,7 +180,7 @@ func (c *Client) failover(l *link) {
 // coordinator knows which operations are idempotent.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	if l := c.leader(req.TabletId); l != nil {
+	if l := c.leaders.link(req.TabletId); l != nil {
 		resp, err := c.attempt(ctx, l, req, true)
 		if lost := errors.Is(err, errBroken) || errors.Is(err, txn.ErrClosed); lost || isUnreachable(resp.GetError()) {
 			c.leaders.failed(req.TabletId, l, !lost)
@@ -197,14 +197,6 @@ func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 		c.failover(l)
 	}
 	return resp, err
-}
-
-// leader returns the connection to the leader of the tablet, or nil.
-func (c *Client) leader(tablet uint64) *link {
-	if c.leaders == nil {
-		return nil
-	}
-	return c.leaders.link(tablet)
 }
 
 // attempt sends the operation over the link and, if bounded, waits for the answer for answerWithin
@@ -226,7 +218,7 @@ func (c *Client) attempt(ctx context.Context, l *link, req *pb.TabletRequest,
 		}
 		err = silent
 	}
-	if err == nil && c.leaders != nil {
+	if err == nil {
 		c.leaders.learn(req.TabletId, leader, l)
 	}
 	return resp, err
@@ -248,7 +240,7 @@ const metaTablet = 1
 // Timestamps requests count timestamps from the oracle. It may return fewer.
 func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	req := &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps)), Trace: tracing.Sent(ctx)}
-	if l := c.leader(metaTablet); l != nil {
+	if l := c.leaders.link(metaTablet); l != nil {
 		attempt, cancel := context.WithTimeout(ctx, c.answerWithin)
 		resp, err := l.rpc.Timestamps(attempt, req)
 		cancel()
@@ -266,9 +258,7 @@ func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int
 	if err != nil {
 		return 0, 0, err
 	}
-	if c.leaders != nil {
-		c.leaders.learn(metaTablet, resp.Leader, l)
-	}
+	c.leaders.learn(metaTablet, resp.Leader, l)
 	return mvcc.Timestamp(resp.First), int(resp.Count), nil
 }
 

@@ -98,7 +98,7 @@ func (c *clientConn) identity() string {
 	if who := c.caller.Load(); who != nil {
 		return who.identity()
 	}
-	return (&Caller{By: ByNothing, From: c.Conn.RemoteAddr().String()}).identity()
+	return hostOf(c.Conn.RemoteAddr().String())
 }
 
 // use counts the operations of a connection.

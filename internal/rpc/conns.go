@@ -126,12 +126,8 @@ func connection(ctx context.Context) *clientConn {
 
 // origin returns the remote host of the call, or "" if unknown.
 func origin(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
+	if p, ok := peer.FromContext(ctx); ok {
+		return hostOf(p.Addr.String())
 	}
-	if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
-		return host
-	}
-	return p.Addr.String()
+	return ""
 }

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -33,10 +32,7 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	// it was allocated, without the oracle.
 	latest, err := s.cfg.Latest(ctx, claim)
 	if err != nil {
-		return &pb.Error{
-			Code:    pb.Error_CODE_UNAVAILABLE,
-			Message: "the oracle can't be asked about the request's timestamps: " + err.Error(),
-		}
+		return errorOf(pb.Error_CODE_UNAVAILABLE, "the oracle can't be asked about the request's timestamps: %v", err)
 	}
 	return future(req, latest)
 }
@@ -50,15 +46,10 @@ func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
 	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())
 	switch {
 	case mvcc.Timestamp(subject.Latest) > latest:
-		return &pb.Error{
-			Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf(
-				"timestamp %d: the oracle has given out none above %d", subject.Latest, latest),
-		}
+		return errorOf(pb.Error_CODE_FUTURE, "timestamp %d: the oracle has given out none above %d",
+			subject.Latest, latest)
 	case latest < mvcc.MaxTimestamp && mvcc.Timestamp(subject.Expiry) > limit:
-		return &pb.Error{
-			Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf(
-				"a lock may expire %v ahead of the oracle, not more", maxLockTTL),
-		}
+		return errorOf(pb.Error_CODE_FUTURE, "a lock may expire %v ahead of the oracle, not more", maxLockTTL)
 	}
 	return nil
 }

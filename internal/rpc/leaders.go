@@ -28,7 +28,8 @@ const (
 	directRetry = 5 * time.Second
 )
 
-// leaders are the direct connections of a client. All methods are safe for concurrent use.
+// leaders are the direct connections of a client. All methods are safe for concurrent use. Nil has no
+// connection and learns none.
 type leaders struct {
 	dial    func(addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error)
 	net     func(ctx context.Context, addr string) (net.Conn, error)
@@ -70,6 +71,9 @@ func (d *direct) fail() { d.avoid.Store(time.Now().Add(directRetry).UnixNano()) 
 
 // link returns the connection to the leader of the tablet, or nil.
 func (l *leaders) link(tablet uint64) *link {
+	if l == nil {
+		return nil
+	}
 	d := l.leader(tablet)
 	if d == nil || d.avoided() {
 		return nil
@@ -90,6 +94,9 @@ func (l *leaders) leader(tablet uint64) *direct {
 // learn records the address of a tablet's leader, as named by an answer over the link; "" means
 // that the node that answered leads the tablet, or knows no leader.
 func (l *leaders) learn(tablet uint64, addr string, by *link) {
+	if l == nil {
+		return
+	}
 	d := l.leader(tablet)
 	switch {
 	case d == nil && addr == "", d != nil && d.addr == addr && d.link.Load() != nil:

@@ -56,7 +56,7 @@ func (n *twoNodes) send() (*pb.TabletResponse, error) {
 func (n *twoNodes) connect(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	for n.client.leader(2) == nil {
+	for n.client.leaders.link(2) == nil {
 		if _, err := n.send(); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestDirect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n.client.leader(2) != nil || n.front.operations() == front {
+	if n.client.leaders.link(2) != nil || n.front.operations() == front {
 		t.Error("operations still go to the node that has stopped")
 	}
 }
@@ -129,7 +129,7 @@ func TestDirectSilent(t *testing.T) {
 	}
 	n.client.answerWithin = time.Minute
 	for range 3 {
-		if _, err := n.send(); err != nil || n.client.leader(2) != nil {
+		if _, err := n.send(); err != nil || n.client.leaders.link(2) != nil {
 			t.Errorf("the silent leader was not left: %v", err)
 		}
 	}
@@ -146,10 +146,10 @@ func TestDirectUnreachable(t *testing.T) {
 	if r, err := n.send(); err != nil || r.GetError().GetCode() != pb.Error_CODE_UNAVAILABLE {
 		t.Fatalf("%v, %v", r, err)
 	}
-	if n.client.leader(2) != nil {
+	if n.client.leaders.link(2) != nil {
 		t.Error("the leader was not left")
 	}
-	if r, err := n.send(); err != nil || r.Error != nil || n.client.leader(2) == nil {
+	if r, err := n.send(); err != nil || r.Error != nil || n.client.leaders.link(2) == nil {
 		t.Errorf("the front names it again: %v, %v", r, err)
 	}
 	if n.dials.Load() != 1 {

@@ -33,7 +33,7 @@ func (t *tableIDs) refuseOutcomes(who Caller, req *pb.TabletRequest) *pb.Error {
 		weaken(req, check)
 		return nil
 	}
-	return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: ofOutcomes}
+	return errorOf(pb.Error_CODE_PERMISSION, ofOutcomes)
 }
 
 // withoutOutcomes removes OutcomesTable from the tables that a caller may not see.

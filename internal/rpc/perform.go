@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -114,7 +113,7 @@ func (o *performer) attempt(ctx context.Context, t *task, room int64) (resp *pb.
 	var panicked error
 	defer func() {
 		if panicked != nil {
-			resp, bytes = fit(failed(pb.Error_CODE_INTERNAL, "internal error"))
+			resp, bytes = fit(wire.Failure(pb.Error_CODE_INTERNAL, "internal error"))
 		}
 	}()
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)
@@ -129,7 +128,7 @@ func (o *performer) attempt(ctx context.Context, t *task, room int64) (resp *pb.
 // fails, it returns the error's answer.
 func (o *performer) enlarge(ctx context.Context, t *task, room, needs int64) *pb.TabletResponse {
 	if needs > largestAnswer {
-		return failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
+		return wire.Failure(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
 	}
 	// Release the answer's reservation first: otherwise many waiting reads could together hold
 	// the memory that each of them waits for.
@@ -146,8 +145,8 @@ func (o *performer) enlarge(ctx context.Context, t *task, room, needs int64) *pb
 	// A single operation may use the whole share of its connection, even if it needs more.
 	more := min(needs, o.memory.most-t.held)
 	if o.memory.take(ctx, more) != nil {
-		refusal := failed(pb.Error_CODE_OVERLOADED,
-			fmt.Sprintf("there is no memory for an answer of %d bytes now: try again", needs))
+		refusal := wire.Failure(pb.Error_CODE_OVERLOADED,
+			"there is no memory for an answer of %d bytes now: try again", needs)
 		refusal.Error.RetryAfterMs = largeRetry
 		return refusal
 	}
@@ -155,38 +154,44 @@ func (o *performer) enlarge(ctx context.Context, t *task, room, needs int64) *pb
 	return nil
 }
 
+// refuse returns an error if the caller may not perform the operation. It replaces a status check that
+// the caller may perform only in part (weaken).
+func (s *service) refuse(ctx context.Context, who Caller, req *pb.TabletRequest) *pb.Error {
+	if e := who.refuseOperation(req); e != nil {
+		return e
+	}
+	table, e := admit(req, who.works)
+	if e != nil {
+		return e
+	}
+	if e := s.grants.refuse(who, req); e != nil {
+		return e
+	}
+	if e := s.future(ctx, req); e != nil {
+		return e
+	}
+	if e := s.tables.check(ctx, table); e != nil {
+		return e
+	}
+	// After tables.check, which looks up the id of OutcomesTable.
+	return s.tables.refuseOutcomes(who, req)
+}
+
 // do checks and executes one operation.
 func (s *service) do(ctx context.Context, who Caller,
 	req *pb.TabletRequest) *pb.TabletResponse {
 	asked := req.GetCheckTxnStatus()
-	if e := who.refuseOperation(req); e != nil {
-		return &pb.TabletResponse{Error: e}
-	}
-	table, e := admit(req, who.works)
-	if e != nil {
-		return &pb.TabletResponse{Error: e}
-	}
-	if e := s.grants.refuse(who, req); e != nil {
-		return &pb.TabletResponse{Error: e}
-	}
 	if req.DeadlineMs > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx,
 			min(time.Duration(req.DeadlineMs), maxDeadline)*time.Millisecond)
 		defer cancel()
 	}
-	if e := s.future(ctx, req); e != nil {
+	if e := s.refuse(ctx, who, req); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
-	if e := s.tables.check(ctx, table); e != nil {
-		return &pb.TabletResponse{Error: e}
-	}
-	// After tables.check, which looks up the id of OutcomesTable.
-	if e := s.tables.refuseOutcomes(who, req); e != nil {
-		return &pb.TabletResponse{Error: e}
-	}
-	if asked != nil {
-		s.resolveMet(ctx, who, asked, asked != req.GetCheckTxnStatus())
+	if asked != nil && asked.Now >= asked.MetExpiry {
+		s.endMet(ctx, who, asked, asked != req.GetCheckTxnStatus())
 	}
 	// The request contains the tablet id and epoch that the client assumes; the node locates
 	// it by its own map.
@@ -195,9 +200,9 @@ func (s *service) do(ctx context.Context, who Caller,
 	// The answer must preserve the difference between "not applied" and "unknown".
 	switch {
 	case errors.Is(err, txn.ErrNotSent):
-		return failed(pb.Error_CODE_UNAVAILABLE, err.Error())
+		return wire.Failure(pb.Error_CODE_UNAVAILABLE, "%v", err)
 	case err != nil:
-		return failed(pb.Error_CODE_UNKNOWN, err.Error())
+		return wire.Failure(pb.Error_CODE_UNKNOWN, "%v", err)
 	}
 	if asked != nil {
 		resp = s.withoutNamed(ctx, who, asked, resp)
@@ -205,21 +210,11 @@ func (s *service) do(ctx context.Context, who Caller,
 	return s.grants.answer(who, resp)
 }
 
-// resolveMet ends expired locks that a client has encountered but cannot end itself, because
-// it may only read their cells or may not write the table of their primary (weaken). A client
-// that may read a cell must be able to get past a dead lock on it. The node reads the lock
-// itself, and the primary decides by the oracle's time, so a client cannot end a lock that has
-// not expired.
-func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest,
-	weakened bool) {
-	if check.Now >= check.MetExpiry {
-		s.endMet(ctx, who, check, weakened)
-	}
-}
-
 // endMet ends the locks that the caller names, as far as the transaction is decided or they have
 // expired. It leaves cells that the caller may not read and, unless all is set, those whose locks
-// the caller may end.
+// the caller may end. A client that may only read a cell, or may not write the table of the lock's
+// primary (weaken), must be able to get past a dead lock. The node reads the lock itself, and the
+// primary decides by the oracle's time, so a client cannot end a lock that has not expired.
 func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest, all bool) {
 	if s.cfg.Resolve == nil {
 		return
@@ -231,7 +226,7 @@ func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStat
 		end := &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{
 			ResolveLock: &pb.ResolveLockRequest{Cells: []*pb.Cell{c}},
 		}}
-		if !s.may(ctx, who, read) || !all && s.may(ctx, who, end) {
+		if s.refuse(ctx, who, read) != nil || !all && s.refuse(ctx, who, end) == nil {
 			continue
 		}
 		live, err := s.cfg.Resolve(ctx, wire.Cell(c), mvcc.Timestamp(check.StartTs))
@@ -259,7 +254,7 @@ func (s *service) withoutNamed(ctx context.Context, who Caller, check *pb.CheckT
 	end := &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{
 		Rollback: &pb.RollbackRequest{StartTs: check.StartTs, Cells: cells},
 	}}
-	if s.may(ctx, who, end) {
+	if s.refuse(ctx, who, end) == nil {
 		return resp
 	}
 	s.endMet(ctx, who, check, true)
@@ -267,20 +262,8 @@ func (s *service) withoutNamed(ctx context.Context, who Caller, check *pb.CheckT
 		Mutation: &pb.MutationResult{Status: m.Status}}}
 }
 
-// may reports whether the caller may perform the operation.
-func (s *service) may(ctx context.Context, who Caller, req *pb.TabletRequest) bool {
-	table, e := admit(req, who.works)
-	return e == nil && who.refuseOperation(req) == nil && s.grants.refuse(who, req) == nil &&
-		s.tables.check(ctx, table) == nil && s.tables.refuseOutcomes(who, req) == nil
-}
-
 // maxDeadline is the maximum of a client's deadline, in milliseconds.
 const maxDeadline = 600_000
-
-// failed returns an answer with an error.
-func failed(code pb.Error_Code, message string) *pb.TabletResponse {
-	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: message}}
-}
 
 // maxLockBytes is the maximum size of the locks reported in a mutation's answer: the memory
 // reserved for it. A retry reports the others.
@@ -295,31 +278,27 @@ func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
 	results, m := resp.GetGet().GetResults(), resp.GetMutation()
 	switch {
 	case size > maxLockBytes && len(m.GetLocks()) > 1:
-		n := 0
-		for size = 0; n < len(m.Locks); n++ {
-			if size += proto.Size(m.Locks[n]); size > maxLockBytes && n > 0 {
-				break
-			}
-		}
 		resp = &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{
-			Status: m.Status, CommitTs: m.CommitTs, Locks: m.Locks[:n], ConflictAt: m.ConflictAt,
+			Status: m.Status, CommitTs: m.CommitTs, Locks: fitting(m.Locks, maxLockBytes), ConflictAt: m.ConflictAt,
 		}}}
 	case size > maxGetBytes && len(results) > 1:
-		n := 0
-		for size = 0; n < len(results); n++ {
-			if size += proto.Size(results[n]); size > maxGetBytes && n > 0 {
-				break
-			}
-		}
-		resp = &pb.TabletResponse{
-			Result: &pb.TabletResponse_Get{
-				Get: &pb.GetResponse{Results: results[:n], At: resp.GetGet().GetAt()},
-			},
-		}
+		resp = &pb.TabletResponse{Result: &pb.TabletResponse_Get{
+			Get: &pb.GetResponse{Results: fitting(results, maxGetBytes), At: resp.GetGet().GetAt()},
+		}}
 	case size > MaxOperation:
-		resp = failed(pb.Error_CODE_TOO_LARGE, "the answer is larger than a message: ask for less")
+		resp = wire.Failure(pb.Error_CODE_TOO_LARGE, "the answer is larger than a message: ask for less")
 	default:
 		return resp, size
 	}
 	return resp, proto.Size(resp)
+}
+
+// fitting returns the first messages, at least one, that together have at most the number of bytes.
+func fitting[M proto.Message](all []M, most int) []M {
+	for i, size := 0, 0; i < len(all); i++ {
+		if size += proto.Size(all[i]); size > most && i > 0 {
+			return all[:i]
+		}
+	}
+	return all
 }

@@ -84,8 +84,7 @@ func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: keepaliveTime / 2, PermitWithoutStream: true,
 		}),
-		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), e.unary),
-		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), e.stream),
+		grpc.ChainUnaryInterceptor(e.unary), grpc.ChainStreamInterceptor(e.stream),
 		grpc.WaitForHandlers(true), grpc.InTapHandle(e.admit),
 	}
 	if cfg.TLS != nil {
@@ -137,25 +136,6 @@ func recovered(logger *slog.Logger, where string, err *error) {
 		logger.Error("handler panicked", "method", where, "panic", fmt.Sprint(r), "stack",
 			string(debug.Stack()))
 		*err = status.Error(codes.Internal, "internal error")
-	}
-}
-
-// recoverUnary recovers panics of unary calls.
-func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
-		handler grpc.UnaryHandler) (resp any, err error) {
-		defer recovered(logger, info.FullMethod, &err)
-		return handler(ctx, req)
-	}
-}
-
-// recoverStream recovers panics on the handler's goroutine; Operations recovers those of its
-// own goroutines.
-func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
-		handler grpc.StreamHandler) (err error) {
-		defer recovered(logger, info.FullMethod, &err)
-		return handler(srv, stream)
 	}
 }
 

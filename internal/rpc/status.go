@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -29,6 +30,18 @@ var grpcCodes = map[pb.Error_Code]codes.Code{
 	pb.Error_CODE_OVERLOADED: codes.ResourceExhausted,
 	pb.Error_CODE_UNKNOWN:    codes.Unknown,
 	pb.Error_CODE_INTERNAL:   codes.Internal,
+}
+
+// errorOf returns an error of the protocol.
+func errorOf(code pb.Error_Code, format string, args ...any) *pb.Error {
+	return &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// serverError returns the error of the protocol as one of the Transport.
+func serverError(e *pb.Error) *txn.ServerError {
+	return &txn.ServerError{
+		Code: e.Code, Message: e.Message, RetryAfter: time.Duration(e.RetryAfterMs) * time.Millisecond,
+	}
 }
 
 // toStatus returns the gRPC status of an error of the Transport.
@@ -97,10 +110,7 @@ func fromStatus(err error) error {
 	st := status.Convert(err)
 	for _, d := range st.Details() {
 		if e, ok := d.(*pb.Error); ok {
-			return &txn.ServerError{
-				Code: e.Code, Message: e.Message,
-				RetryAfter: time.Duration(e.RetryAfterMs) * time.Millisecond,
-			}
+			return serverError(e)
 		}
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetReason() == startingReason &&
 			info.GetDomain() == reasonDomain {

@@ -50,23 +50,17 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	case t.asking <- struct{}{}:
 		defer func() { <-t.asking }()
 	case <-ctx.Done():
-		return &pb.Error{
-			Code:    pb.Error_CODE_UNAVAILABLE,
-			Message: "the request ended before its table was looked up",
-		}
+		return errorOf(pb.Error_CODE_UNAVAILABLE, "the request ended before its table was looked up")
 	}
 	// Another worker may have queried meta in the meantime.
 	if id <= t.highest.Load() {
 		return nil
 	}
 	if err := t.ask(ctx); err != nil {
-		return &pb.Error{
-			Code:    pb.Error_CODE_UNAVAILABLE,
-			Message: "the request's table could not be looked up: " + err.Error(),
-		}
+		return errorOf(pb.Error_CODE_UNAVAILABLE, "the request's table could not be looked up: %v", err)
 	}
 	if id > t.highest.Load() {
-		return &pb.Error{Code: pb.Error_CODE_NO_TABLE, Message: "no table has the id in the request"}
+		return errorOf(pb.Error_CODE_NO_TABLE, "no table has the id in the request")
 	}
 	return nil
 }

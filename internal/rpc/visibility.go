@@ -51,7 +51,7 @@ func (h visibilityFilter) has(table mvcc.TableID) bool {
 // directly or by an observer. It lets calls that name no existing table pass to the service.
 func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error, error) {
 	if create, ok := req.(*pb.CreateTableRequest); ok && create.Name == OutcomesTable && !who.mayUseOutcomes() {
-		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: ofOutcomes}, nil
+		return errorOf(pb.Error_CODE_PERMISSION, ofOutcomes), nil
 	}
 	if tables, _ := g.grants.now(); len(tables) == 0 || who.Role.Includes(certs.Operator) {
 		return nil, nil
@@ -103,10 +103,13 @@ func (g *Guard) refuseObserver(ctx context.Context, who Caller, name, what strin
 		}
 	}
 	if len(g.grants.filterFor(who)) > 0 { // the service's error would list the existing ones
-		return &pb.Error{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf("there is no observer %q", name)}, nil
+		return errorOf(pb.Error_CODE_INVALID, "there is no observer %q", name), nil
 	}
 	return nil, nil
 }
+
+// restrictedTablet is the reason to return nothing about a tablet.
+const restrictedTablet = "the tables of this tablet are restricted to clients with a grant"
 
 // narrow returns the answer to req without hidden parts, or an error if nothing may be returned.
 // Only a LocateRequest matters; without it, a LocateResponse lacks hidden tables altogether.
@@ -162,8 +165,7 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 		})
 	case *pb.DescribeTabletResponse:
 		if r.Tablet = h.clip(r.Tablet); r.Tablet == nil {
-			return nil, &pb.Error{Code: pb.Error_CODE_PERMISSION,
-				Message: "the tables of this tablet are restricted to clients with a grant"}
+			return nil, errorOf(pb.Error_CODE_PERMISSION, restrictedTablet)
 		}
 		for _, one := range r.Replicas {
 			if one.Status != nil {
@@ -196,7 +198,7 @@ func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse 
 	if resp.GetStatus() != nil {
 		status := h.tablet(resp.GetStatus())
 		if status == nil {
-			return failed(pb.Error_CODE_PERMISSION, "the tables of this tablet are restricted to clients with a grant")
+			return wire.Failure(pb.Error_CODE_PERMISSION, restrictedTablet)
 		}
 		resp.Result = &pb.TabletResponse_Status{Status: status}
 	}
@@ -348,14 +350,12 @@ func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.
 	}
 	switch {
 	case tooOld(at):
-		return &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: fmt.Sprintf(
-			"the grants of table %s could not be read from meta for %v: try again, or ask another node",
-			called, grantsAge)}
+		return errorOf(pb.Error_CODE_UNAVAILABLE,
+			"the grants of table %s could not be read from meta for %v: try again, or ask another node", called, grantsAge)
 	case !has.Includes(needs):
-		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
+		return errorOf(pb.Error_CODE_PERMISSION,
 			"table %s is restricted to clients with a grant, and %q has none that allows %s: an operator "+
-				"gives it by `percolator grant %s %s --table %s`", called, who.Name, what,
-			needs, who.Name, name)}
+				"gives it by `percolator grant %s %s --table %s`", called, who.Name, what, needs, who.Name, name)
 	}
 	return nil
 }

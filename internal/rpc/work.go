@@ -60,7 +60,7 @@ func (s *service) work(ctx context.Context, who Caller, stream WorkStream) error
 		}
 		// Each run writes an acknowledgment in the table.
 		if e := s.grants.refuseTable(who, table, "Work", certs.Writer); e != nil {
-			return &txn.ServerError{Code: e.Code, Message: e.Message}
+			return serverError(e)
 		}
 		return nil
 	}
