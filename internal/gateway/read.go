@@ -61,16 +61,19 @@ func (s *service) snapshot(ctx context.Context, at uint64, session string) (r pe
 		}
 		return one.reader, done, nil
 	}
-	var snap *percolator.Snapshot
-	if at != 0 {
-		snap, err = who.db.SnapshotAt(ctx, percolator.Timestamp(at))
-	} else {
-		snap, err = who.db.Snapshot(ctx)
-	}
+	snap, err := who.snapshot(ctx, at)
 	if err != nil {
 		return nil, nil, err
 	}
 	return snap, func() { _ = snap.Close() }, nil
+}
+
+// snapshot returns a snapshot at the timestamp; 0 is the newest state.
+func (c *caller) snapshot(ctx context.Context, at uint64) (*percolator.Snapshot, error) {
+	if at != 0 {
+		return c.db.SnapshotAt(ctx, percolator.Timestamp(at))
+	}
+	return c.db.Snapshot(ctx)
 }
 
 // WaitFor implements the service Gateway.

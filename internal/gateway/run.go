@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
@@ -149,11 +148,9 @@ func (s *service) verdict(one *session, req *gw.FinishRequest, e *edits) error {
 	if req.Failed != nil {
 		return errorOf(req.Failed)
 	}
-	count := len(e.sets) + len(e.deletes) + len(e.notifications) + len(e.locks) + len(e.checked)
-	if err := s.sessions.reserve(one, int64(proto.Size(req)+count*writeOverhead)); err != nil {
+	if err := s.sessions.buffer(one, req, e); err != nil {
 		return txn.Errorf("%w: %w", percolator.ErrUnavailable, err)
 	}
-	e.apply(one.tx)
 	if len(req.FailedChanges) == 0 {
 		return nil
 	}

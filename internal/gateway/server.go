@@ -99,7 +99,7 @@ type service struct {
 	cfg      Config
 	callers  *callers
 	sessions *sessions
-	workers  *observing
+	workers  sync.Map // of *workerStream, by id
 	outcomes *outcomes
 	counters *counters
 	bodies   *semaphore.Weighted
@@ -121,7 +121,7 @@ func Open(cfg Config) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("gateway: choose the advertised address: %w", err), bound.Close())
 	}
 	sv := &service{
-		cfg: cfg, counters: &counters{}, outcomes: &outcomes{create: cfg.CreateOutcomes}, workers: &observing{},
+		cfg: cfg, counters: &counters{}, outcomes: &outcomes{create: cfg.CreateOutcomes},
 		bodies: semaphore.NewWeighted(bodyMemory), address: advertised,
 	}
 	sv.sessions = newSessions(cfg.NodeID, cfg.Incarnation, &sv.counters.expired)

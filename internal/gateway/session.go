@@ -197,6 +197,16 @@ func (all *sessions) use(who *caller, id string) (s *session, done func(), err e
 	}, nil
 }
 
+// buffer buffers the changes in a request, whose memory counts against the bound of all sessions.
+func (all *sessions) buffer(s *session, req proto.Message, e *edits) error {
+	count := len(e.sets) + len(e.deletes) + len(e.notifications) + len(e.locks) + len(e.checked)
+	if err := all.reserve(s, int64(proto.Size(req)+count*writeOverhead)); err != nil {
+		return err
+	}
+	e.apply(s.tx)
+	return nil
+}
+
 // reserve counts the memory of writes against the bound of all sessions.
 func (all *sessions) reserve(s *session, n int64) error {
 	if !all.memory.TryAcquire(n) {
@@ -313,19 +323,14 @@ func (s *service) Begin(ctx context.Context,
 
 // open begins the transaction, or the snapshot, and returns its timestamp.
 func (s *session) open(ctx context.Context, req *gw.BeginRequest) (start percolator.Timestamp, err error) {
-	switch {
-	case !req.ReadOnly:
+	if !req.ReadOnly {
 		if s.tx, err = s.who.db.Begin(ctx, percolator.Name(req.Name)); err != nil {
 			return 0, err
 		}
 		s.reader = s.tx
 		return s.tx.StartTS(), nil
-	case req.Timestamp != 0:
-		s.snap, err = s.who.db.SnapshotAt(ctx, percolator.Timestamp(req.Timestamp))
-	default:
-		s.snap, err = s.who.db.Snapshot(ctx)
 	}
-	if err != nil {
+	if s.snap, err = s.who.snapshot(ctx, req.Timestamp); err != nil {
 		return 0, err
 	}
 	s.reader = s.snap
@@ -371,12 +376,7 @@ func (s *service) Write(ctx context.Context,
 	if one.tx == nil {
 		return nil, errSnapshot
 	}
-	count := len(e.sets) + len(e.deletes) + len(e.notifications) + len(e.locks) + len(e.checked)
-	if err := s.sessions.reserve(one, int64(proto.Size(r.Msg)+count*writeOverhead)); err != nil {
-		return nil, err
-	}
-	e.apply(one.tx)
-	return connect.NewResponse(&gw.WriteResponse{}), nil
+	return connect.NewResponse(&gw.WriteResponse{}), s.sessions.buffer(one, r.Msg, &e)
 }
 
 // Commit implements the service Gateway.

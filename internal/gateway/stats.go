@@ -23,10 +23,7 @@ func (c *counters) count(err error) {
 	if err != nil {
 		code = connect.CodeOf(err).String()
 	}
-	n, found := c.answered.Load(code)
-	if !found {
-		n, _ = c.answered.LoadOrStore(code, &atomic.Uint64{})
-	}
+	n, _ := c.answered.LoadOrStore(code, &atomic.Uint64{})
 	n.(*atomic.Uint64).Add(1)
 }
 

@@ -41,37 +41,6 @@ var (
 	errWorkerEnded = txn.Errorf("%w: the worker has no stream on this node", errSessionEnded)
 )
 
-// observing are the workers of a node.
-type observing struct {
-	mu   sync.Mutex
-	byID map[string]*workerStream
-}
-
-func (all *observing) add(w *workerStream) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if all.byID == nil {
-		all.byID = map[string]*workerStream{}
-	}
-	all.byID[w.id] = w
-}
-
-func (all *observing) remove(w *workerStream) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	delete(all.byID, w.id)
-}
-
-// find returns the caller's worker.
-func (all *observing) find(who *caller, id string) (*workerStream, error) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if w := all.byID[id]; w != nil && w.who.identity.Account() == who.identity.Account() {
-		return w, nil
-	}
-	return nil, errWorkerEnded
-}
-
 // workerStream is a worker with its stream. The goroutine of Observe sends; functions of runs only queue.
 type workerStream struct {
 	s       *service
@@ -120,7 +89,7 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 	}
 	w.expiry = time.AfterFunc(maxWorkLease, func() { w.die(errWorkerLost) }) // serve sets the lease
 	defer w.expiry.Stop()
-	defer s.workers.remove(w)
+	defer s.workers.Delete(w.id)
 	transport := s.cfg.Server.LocalWorker(life, ctx.Value(callerKey{}).(*call).who, s.cfg.ClusterID)
 	ended := make(chan error, 1)
 	go func() { // joined below
@@ -156,7 +125,7 @@ func (w *workerStream) serve(ctx context.Context, stream *connect.ServerStream[g
 		case m = <-w.out:
 		case <-ready:
 			ready = nil
-			w.s.workers.add(w)
+			w.s.workers.Store(w.id, w)
 			w.expiry.Reset(w.lease)
 			m.Started = &gw.WorkerStarted{
 				Worker: w.id, LeaseMs: uint32(w.lease.Milliseconds()), NodeId: w.s.cfg.NodeID,
@@ -211,10 +180,21 @@ func (w *workerStream) renew() error {
 	return nil
 }
 
+// worker returns the caller's worker with the id.
+func (s *service) worker(ctx context.Context, id string) (*workerStream, error) {
+	if found, ok := s.workers.Load(id); ok {
+		w := found.(*workerStream)
+		if w.who.identity.Account() == callerIn(ctx).identity.Account() {
+			return w, nil
+		}
+	}
+	return nil, errWorkerEnded
+}
+
 // Renew implements the service Work.
 func (s *service) Renew(ctx context.Context,
 	r *connect.Request[gw.RenewRequest]) (*connect.Response[gw.RenewResponse], error) {
-	w, err := s.workers.find(callerIn(ctx), r.Msg.Worker)
+	w, err := s.worker(ctx, r.Msg.Worker)
 	if err == nil {
 		err = w.renew()
 	}
@@ -224,7 +204,7 @@ func (s *service) Renew(ctx context.Context,
 // Retire implements the service Work.
 func (s *service) Retire(ctx context.Context,
 	r *connect.Request[gw.RetireRequest]) (*connect.Response[gw.RetireResponse], error) {
-	w, err := s.workers.find(callerIn(ctx), r.Msg.Worker)
+	w, err := s.worker(ctx, r.Msg.Worker)
 	if err == nil {
 		w.retire()
 	}

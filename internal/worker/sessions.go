@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -156,13 +157,10 @@ func (w *worker) look(ctx context.Context, known []string) []string {
 }
 
 // open returns the sessions whose nodes have accepted the observers.
-func (w *worker) open() (out []*session) {
+func (w *worker) open() []*session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, s := range w.sessions {
-		out = append(out, s)
-	}
-	return out
+	return slices.Collect(maps.Values(w.sessions))
 }
 
 // opened lists the session and returns true, unless its node has one already. If no other session
@@ -201,10 +199,9 @@ func (w *worker) lost(s *session) {
 
 // leave ends all sessions in good order: nodes then know that the worker has not died.
 func (w *worker) leave() {
-	var waiting []*session
-	for _, s := range w.open() {
+	waiting := w.open()
+	for _, s := range waiting {
 		s.post(func(m *pb.WorkRequest) { m.Leaves = true }, true)
-		waiting = append(waiting, s)
 	}
 	late := time.NewTimer(leaveTimeout)
 	defer late.Stop()
