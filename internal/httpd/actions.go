@@ -2,12 +2,15 @@ package httpd
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/pbjson"
@@ -17,64 +20,35 @@ import (
 // internal/rpc authorizes and audits it like every such call. Handlers run on the goroutine of
 // the request and keep no state.
 
-// action is a call that the console offers.
-type action struct {
-	method            string
-	request, response func() proto.Message
-	// refuse returns the reason for which the console refuses the request, or "". A nil refuse
-	// refuses none.
-	refuse func(proto.Message) string
+// actions maps the last element of the path of each action to the method that it calls.
+var actions = map[string]string{
+	"observer-control": pb.Admin_ControlObserver_FullMethodName,
+	"observer-replay":  pb.Admin_Backfill_FullMethodName,
+	"notify-replay":    pb.Admin_ReplayParked_FullMethodName,
+	"row-replay":       pb.Admin_ReplayRow_FullMethodName,
+	"node-drain":       pb.Admin_DrainNode_FullMethodName,
+	"tablet-move":      pb.Admin_MoveTablet_FullMethodName,
+	"tablet-split":     pb.Percolator_SplitTablet_FullMethodName,
+	"log-level":        pb.Admin_SetLogLevel_FullMethodName,
 }
 
-// actions holds all actions by the last element of their path.
-var actions = map[string]action{
-	"observer-control": {
-		pb.Admin_ControlObserver_FullMethodName, message[pb.ControlObserverRequest](),
-		message[pb.ControlObserverResponse](), refuseRetire,
-	},
-	"observer-replay": {
-		pb.Admin_Backfill_FullMethodName, message[pb.BackfillRequest](),
-		message[pb.BackfillResponse](), nil,
-	},
-	"notify-replay": {
-		pb.Admin_ReplayParked_FullMethodName, message[pb.ReplayParkedRequest](),
-		message[pb.ReplayParkedResponse](), nil,
-	},
-	"row-replay": {
-		pb.Admin_ReplayRow_FullMethodName, message[pb.ReplayRowRequest](),
-		message[pb.ReplayRowResponse](), nil,
-	},
-	"node-drain": {
-		pb.Admin_DrainNode_FullMethodName, message[pb.DrainNodeRequest](),
-		message[pb.DrainNodeResponse](), nil,
-	},
-	"tablet-move": {
-		pb.Admin_MoveTablet_FullMethodName, message[pb.MoveTabletRequest](),
-		message[pb.MoveTabletResponse](), nil,
-	},
-	"tablet-split": {
-		pb.Percolator_SplitTablet_FullMethodName, message[pb.SplitTabletRequest](),
-		message[pb.SplitResponse](), nil,
-	},
-	"log-level": {
-		pb.Admin_SetLogLevel_FullMethodName, message[pb.SetLogLevelRequest](),
-		message[pb.SetLogLevelResponse](), nil,
-	},
-}
-
-// message returns a constructor of messages of a type.
-func message[T any, M interface {
-	*T
-	proto.Message
-}]() func() proto.Message {
-	return func() proto.Message { return M(new(T)) }
-}
-
-func refuseRetire(req proto.Message) string {
-	if req.(*pb.ControlObserverRequest).Retire {
-		return "retiring drops waiting notifications and cannot be undone: use `percolator observer retire`"
+// messagesOf returns an empty request and an empty response of a method, /SERVICE/METHOD.
+func messagesOf(method string) (req, resp proto.Message, err error) {
+	name := protoreflect.FullName(strings.ReplaceAll(method[1:], "/", "."))
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	if err != nil {
+		return nil, nil, err
 	}
-	return ""
+	of := found.(protoreflect.MethodDescriptor)
+	in, err := protoregistry.GlobalTypes.FindMessageByName(of.Input().FullName())
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := protoregistry.GlobalTypes.FindMessageByName(of.Output().FullName())
+	if err != nil {
+		return nil, nil, err
+	}
+	return in.New().Interface(), out.New().Interface(), nil
 }
 
 // act performs the action that the path names.
@@ -84,27 +58,30 @@ func (l *logins) act(w http.ResponseWriter, req *http.Request, body []byte) {
 		refuse(w, err)
 		return
 	}
-	a, ok := actions[req.PathValue("name")]
+	method, ok := actions[req.PathValue("name")]
 	if !ok {
 		refuse(w, &Refusal{http.StatusNotFound, CodeNotFound,
-			"unknown action; known actions are " + strings.Join(actionNames(), ", ")})
+			"unknown action; known actions are " + strings.Join(slices.Sorted(maps.Keys(actions)), ", ")})
 		return
 	}
-	asked, answer := a.request(), a.response()
+	asked, answer, err := messagesOf(method)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
 	if err := (protojson.UnmarshalOptions{RecursionLimit: 16}).Unmarshal(body, asked); err != nil {
 		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid,
 			"the request does not match the action's message: " + err.Error()})
 		return
 	}
-	if a.refuse != nil {
-		if why := a.refuse(asked); why != "" {
-			refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, why})
-			return
-		}
+	if r, ok := asked.(*pb.ControlObserverRequest); ok && r.Retire {
+		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid,
+			"retiring drops waiting notifications and cannot be undone: use `percolator observer retire`"})
+		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), actTime)
 	defer cancel()
-	if err := l.operators.Act(ctx, user, req.RemoteAddr, a.method, asked, answer); err != nil {
+	if err := l.operators.Act(ctx, user, req.RemoteAddr, method, asked, answer); err != nil {
 		refuse(w, err)
 		return
 	}
@@ -114,13 +91,4 @@ func (l *logins) act(w http.ResponseWriter, req *http.Request, body []byte) {
 		return
 	}
 	sendJSON(w, http.StatusOK, out)
-}
-
-func actionNames() []string {
-	var names []string
-	for name := range actions {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

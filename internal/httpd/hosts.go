@@ -20,11 +20,11 @@ const maxHostShown = 253
 // onlyOwnHost refuses requests for hosts other than the node's.
 func onlyOwnHost(names func() []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		host := hostOf(req.Host)
-		if ownHost(host, names) {
+		if OwnHost(req.Host, names) {
 			next.ServeHTTP(w, req)
 			return
 		}
+		host := hostOf(req.Host)
 		text(w, http.StatusMisdirectedRequest, fmt.Sprintf(
 			"%q is not a name of this node: use its IP address, or start it with --http-host and the name",
 			host[:min(len(host), maxHostShown)]))
@@ -32,12 +32,9 @@ func onlyOwnHost(names func() []string, next http.Handler) http.Handler {
 }
 
 // OwnHost reports whether a request's host, with or without a port, is the node's: an IP address, localhost,
-// or one of the names.
-func OwnHost(hostport string, names func() []string) bool { return ownHost(hostOf(hostport), names) }
-
-// ownHost reports whether a request's host is the node's. Clients that send none (HTTP/1.0) are not
-// browsers.
-func ownHost(host string, names func() []string) bool {
+// or one of the names. Clients that send none (HTTP/1.0) are not browsers.
+func OwnHost(hostport string, names func() []string) bool {
+	host := hostOf(hostport)
 	if host == "" || host == "localhost" {
 		return true
 	}

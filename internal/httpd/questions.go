@@ -93,7 +93,6 @@ func answer(w http.ResponseWriter, req *http.Request, ask func(context.Context, 
 	case err != nil:
 		refuse(w, &Refusal{http.StatusServiceUnavailable, CodeUnavailable, err.Error()})
 	default:
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(append(body, '\n'))
+		sendJSON(w, http.StatusOK, body)
 	}
 }

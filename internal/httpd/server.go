@@ -165,8 +165,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 			text(w, http.StatusInternalServerError, err.Error())
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(append(body, '\n'))
+		sendJSON(w, http.StatusOK, body)
 	})
 	watch.serve(mux, logins)
 	logins.serve(mux)
