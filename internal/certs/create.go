@@ -68,15 +68,11 @@ func CreateCA(r Request) (Created, error) {
 	}
 	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign
-	gossip, err := newGossipKey()
-	if err != nil {
-		return Created{}, err
-	}
 	files, err := pair(template, template, key, key, CACert, CAKey)
 	if err != nil {
 		return Created{}, err
 	}
-	files = append(files, file{GossipKeys, formatGossipKeys([][]byte{gossip}, ""), keyMode})
+	files = append(files, file{GossipKeys, formatGossipKeys([][]byte{newGossipKey()}, ""), keyMode})
 	return r.write(files, template.NotAfter)
 }
 

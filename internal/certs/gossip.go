@@ -77,11 +77,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 			return 0, fmt.Errorf("%w: %s has %d keys already; drop the old ones first", ErrFiles,
 				filepath.Join(dir, GossipKeys), len(keys))
 		}
-		key, err := newGossipKey()
-		if err != nil {
-			return 0, err
-		}
-		keys, comment = append(keys, key), notUsed
+		keys, comment = append(keys, newGossipKey()), notUsed
 	case UseKey:
 		if len(keys) < 2 {
 			return 0, fmt.Errorf("%w: %s has only one key; add one first", ErrFiles,
@@ -105,12 +101,10 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 		keyMode)
 }
 
-func newGossipKey() ([]byte, error) {
+func newGossipKey() []byte {
 	key := make([]byte, gossipKeyBytes)
-	if _, err := rand.Read(key); err != nil {
-		return nil, fmt.Errorf("certs: generate a gossip key: %w", err)
-	}
-	return key, nil
+	_, _ = rand.Read(key) // never fails
+	return key
 }
 
 // formatGossipKeys formats one key per line. A comment precedes the last one.

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -131,7 +133,7 @@ func toggle(field func(*pb.Policy) **bool, s Setting) Setting {
 }
 
 // Settings returns all settings in display order.
-func Settings() []Setting { return append([]Setting(nil), settings...) }
+func Settings() []Setting { return slices.Clone(settings) }
 
 // formerNames maps the former names of settings, and of flags of start, to the present ones. Both
 // work for one release.
@@ -142,10 +144,7 @@ var formerNames = map[string]string{
 // CurrentName returns the present name of a setting or of a flag of start: name itself unless
 // it is a former one.
 func CurrentName(name string) string {
-	if current, former := formerNames[name]; former {
-		return current
-	}
-	return name
+	return cmp.Or(formerNames[name], name)
 }
 
 // Named returns the setting with the present or former name.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/pbjson"
@@ -268,10 +270,7 @@ func within(r *wire.HeatRange, table uint32) *wire.HeatRange {
 	if order(end(r), from) <= 0 || order(start(r), to) >= 0 {
 		return nil
 	}
-	cut := &wire.HeatRange{
-		StartTable: r.StartTable, StartRow: r.StartRow, EndTable: r.EndTable, EndRow: r.EndRow,
-		EndUnbounded: r.EndUnbounded, Reads: r.Reads, Writes: r.Writes,
-	}
+	cut := proto.CloneOf(r)
 	if order(start(r), from) < 0 {
 		cut.StartTable, cut.StartRow = table, nil
 	}
