@@ -257,11 +257,13 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 		return nil
 	}
 	if c.By == ByToken {
-		return errorOf(pb.Error_CODE_PERMISSION, "%s takes the role %s, and the token %q has the role %s: use one that "+
-			"`percolator token create NAME --role %s` has made", what, role, c.Name, c.Role, role)
+		return errorOf(pb.Error_CODE_PERMISSION,
+			"%s takes the role %s, and the token %q has the role %s: use one that "+
+				"`percolator token create NAME --role %s` has made", what, role, c.Name, c.Role, role)
 	}
-	return errorOf(pb.Error_CODE_PERMISSION, "%s takes the role %s, and the certificate of %q has the role %s: use one that "+
-		"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)
+	return errorOf(pb.Error_CODE_PERMISSION,
+		"%s takes the role %s, and the certificate of %q has the role %s: use one that "+
+			"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)
 }
 
 // refuseOperation returns an error unless the caller has the role for the operation, or admit

@@ -87,7 +87,8 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 		// Meta's records contain names of tables, split keys and grants.
 		if mvcc.TableID(id) < mvcc.FirstUserTable && len(g.filterFor(who)) > 0 {
 			return errorOf(pb.Error_CODE_PERMISSION,
-				"the cluster's own records name tables for which %q has no grant: only operators may read them", who.Name)
+				"the cluster's own records name tables for which %q has no grant: only operators may read them",
+				who.Name)
 		}
 	}
 	return nil

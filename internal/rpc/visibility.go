@@ -351,7 +351,8 @@ func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.
 	switch {
 	case tooOld(at):
 		return errorOf(pb.Error_CODE_UNAVAILABLE,
-			"the grants of table %s could not be read from meta for %v: try again, or ask another node", called, grantsAge)
+			"the grants of table %s could not be read from meta for %v: try again, or ask another node",
+			called, grantsAge)
 	case !has.Includes(needs):
 		return errorOf(pb.Error_CODE_PERMISSION,
 			"table %s is restricted to clients with a grant, and %q has none that allows %s: an operator "+
