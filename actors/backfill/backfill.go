@@ -68,9 +68,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	actorkit.Positive(&c.Page, DefaultPage)
-	actorkit.Positive(&c.PaceIdle, DefaultPaceIdle)
-	actorkit.Positive(&c.PaceRetry, DefaultPaceRetry)
+	c.Page = actorkit.Positive(c.Page, DefaultPage)
+	c.PaceIdle = actorkit.Positive(c.PaceIdle, DefaultPaceIdle)
+	c.PaceRetry = actorkit.Positive(c.PaceRetry, DefaultPaceRetry)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Waiting == nil && c.Client != nil {
 		client := c.Client

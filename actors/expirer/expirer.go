@@ -51,7 +51,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Tables == nil || c.Client == nil {
 		return c, ErrInvalid
 	}
-	actorkit.Positive(&c.Pause, DefaultPause)
+	c.Pause = actorkit.Positive(c.Pause, DefaultPause)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -76,7 +76,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 	for _, o := range cfg.Observers {
 		l := &registeredObserver{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency,
 			versions: cfg.Versions, parking: make(chan struct{}, parkingAtOnce)}
-		actorkit.Positive(&l.spec.MaxConflicts, percolator.DefaultMaxConflicts)
+		l.spec.MaxConflicts = actorkit.Positive(l.spec.MaxConflicts, percolator.DefaultMaxConflicts)
 		l.link.Store(&o.Link)
 		l.inForce.Store(int64(min(l.limit, cfg.Workers)))
 		l.outside.reset()

@@ -118,14 +118,14 @@ func (c Config) withDefaults() Config {
 	if c.Refused == nil {
 		c.Refused = func(string, time.Duration) {}
 	}
-	actorkit.Positive(&c.Workers, DefaultWorkers)
-	actorkit.Positive(&c.Queue, DefaultQueue)
-	actorkit.Positive(&c.MaxStuck, c.Workers)
-	actorkit.Positive(&c.Grace, DefaultGrace)
-	actorkit.Positive(&c.CommitTimeout, DefaultCommitTimeout)
-	actorkit.Positive(&c.FailureBase, DefaultFailureBase)
-	actorkit.Positive(&c.FailureMax, DefaultFailureMax)
-	actorkit.Positive(&c.RetryMax, DefaultRetryMax)
+	c.Workers = actorkit.Positive(c.Workers, DefaultWorkers)
+	c.Queue = actorkit.Positive(c.Queue, DefaultQueue)
+	c.MaxStuck = actorkit.Positive(c.MaxStuck, c.Workers)
+	c.Grace = actorkit.Positive(c.Grace, DefaultGrace)
+	c.CommitTimeout = actorkit.Positive(c.CommitTimeout, DefaultCommitTimeout)
+	c.FailureBase = actorkit.Positive(c.FailureBase, DefaultFailureBase)
+	c.FailureMax = actorkit.Positive(c.FailureMax, DefaultFailureMax)
+	c.RetryMax = actorkit.Positive(c.RetryMax, DefaultRetryMax)
 	if c.LoopRuns == 0 {
 		c.LoopRuns = DefaultLoopRuns
 	}

@@ -144,11 +144,11 @@ func (c Config) withDefaults() Config {
 	if c.Scanners == 0 {
 		c.Scanners = DefaultScanners
 	}
-	actorkit.Positive(&c.HintQueue, DefaultHintQueue)
-	actorkit.Positive(&c.Page, DefaultPage)
-	actorkit.Positive(&c.Requests, DefaultRequests)
-	actorkit.Positive(&c.PaceMin, DefaultPaceMin)
-	actorkit.Positive(&c.PaceMax, DefaultPaceMax)
+	c.HintQueue = actorkit.Positive(c.HintQueue, DefaultHintQueue)
+	c.Page = actorkit.Positive(c.Page, DefaultPage)
+	c.Requests = actorkit.Positive(c.Requests, DefaultRequests)
+	c.PaceMin = actorkit.Positive(c.PaceMin, DefaultPaceMin)
+	c.PaceMax = actorkit.Positive(c.PaceMax, DefaultPaceMax)
 	if c.MinAge == 0 {
 		c.MinAge = DefaultMinAge
 	}

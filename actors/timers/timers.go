@@ -74,7 +74,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Ready == nil {
 		c.Ready = func() bool { return true }
 	}
-	actorkit.Positive(&c.Pause, DefaultPause)
+	c.Pause = actorkit.Positive(c.Pause, DefaultPause)
 	c.Stats = cmp.Or(c.Stats, new(Stats))
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil

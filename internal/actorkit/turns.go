@@ -158,10 +158,3 @@ func (t *turnActor) pause(c actor.Context, pause time.Duration) {
 	self, root, n := c.Self(), c.ActorSystem().Root, t.pauses
 	t.timer = time.AfterFunc(pause, func() { root.Send(self, &due{n}) })
 }
-
-// Positive sets a field of a Config that is not positive to its default.
-func Positive[N int | time.Duration](v *N, def N) {
-	if *v <= 0 {
-		*v = def
-	}
-}
