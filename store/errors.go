@@ -43,7 +43,9 @@ var (
 	// ErrBatchTooLarge reports that one batch exceeds MaxBatchBytes or MaxBatchLen, or that one
 	// entry exceeds a Badger transaction. Permanent for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large")
-	// ErrCompactionStuck is that of package space.
+	// ErrCompactionStuck reports that the store was closed while a compaction waits for files
+	// (space.ShortError), which never ends. Nothing is lost. Badger stays open until the process
+	// ends.
 	ErrCompactionStuck = space.ErrCompactionStuck
 	// ErrCorrupt reports that data read differs from the data written. Permanent.
 	ErrCorrupt = errors.New("store: stored data is corrupt")

@@ -150,8 +150,8 @@ func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] {
 
 // FreeOf returns the free amount of a resource; memory maps are counted again.
 func FreeOf(s *Store, what space.Resource) uint64 {
-	s.CountAgain()
-	return s.FreeFiles()[what]
+	s.space.CountAgain()
+	return s.space.FreeFiles()[what]
 }
 
 // StateDir is the directory of Badger's files.

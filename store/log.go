@@ -29,15 +29,15 @@ func (o Options) logDir() string {
 // files.
 func (s *Store) roomForSegment(bytes int64) error {
 	dir := s.opts.logDir()
-	free, err := s.FreeBytesOf(dir)
+	free, err := s.space.FreeBytesOf(dir)
 	if err != nil {
 		return fmt.Errorf("%w: read the free space: %w", raftlog.ErrDiskFull, err)
 	}
-	if free < s.Reserve()+uint64(bytes) {
+	if free < s.space.Reserve()+uint64(bytes) {
 		return fmt.Errorf("%w: %d bytes are free on the file system of %s, a segment needs %d plus the reserve of %d",
-			raftlog.ErrDiskFull, free, dir, bytes, s.Reserve())
+			raftlog.ErrDiskFull, free, dir, bytes, s.space.Reserve())
 	}
-	if err := s.ShortOfFiles(space.ReserveDivisor); err != nil {
+	if err := s.space.ShortOfFiles(space.ReserveDivisor); err != nil {
 		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, err)
 	}
 	return nil

@@ -31,7 +31,7 @@ func (s *Store) removeOldLogs(b badger.Options, newest uint64) error {
 	if err != nil || len(paths) == 0 || newest == 0 {
 		return err
 	}
-	if free, err := s.FreeBytes(); err != nil || free < s.Reserve()+4*uint64(b.MemTableSize) {
+	if free, err := s.space.FreeBytes(); err != nil || free < s.space.Reserve()+4*uint64(b.MemTableSize) {
 		s.opts.Logger.Warn("store: too little disk space to search for old log files", "free", free, "error", err)
 		return nil
 	}

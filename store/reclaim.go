@@ -39,7 +39,7 @@ func (s *Store) watch() {
 		case <-s.stop:
 			return
 		case <-look.C:
-			s.Look()
+			s.space.Look()
 			_ = s.checkReplaced() // logs the damage and fails the writer
 			s.maintainLog()
 		case <-s.badger.compacted:
@@ -128,14 +128,14 @@ func (s *Store) shouldCompact() bool {
 		return false
 	}
 	// The new tables are written before the old ones are deleted, and a full disk is a SIGBUS.
-	free, err := s.FreeBytes()
+	free, err := s.space.FreeBytes()
 	return err == nil && free > s.opts.MinFreeBytes+uint64(size) && s.roomToCompact() == nil
 }
 
 // roomToCompact returns a *space.ShortError unless all tables can be rewritten while the present ones
 // still exist.
 func (s *Store) roomToCompact() error {
-	return s.RoomForTables(uint64(len(s.state.db.Tables())))
+	return s.space.RoomForTables(uint64(len(s.state.db.Tables())))
 }
 
 // tableBytes returns the size of all of Badger's tables.

@@ -43,7 +43,7 @@ func (s *Store) Stats() Stats {
 	if st.Unchecked, st.CheckpointAge = s.checkpoints.since(st.Log.Written); st.Unchecked == 0 {
 		st.CheckpointAge = 0
 	}
-	st.LogFreeBytes, _ = s.FreeBytesOf(s.opts.logDir())
+	st.LogFreeBytes, _ = s.space.FreeBytesOf(s.opts.logDir())
 	st.Snaps = s.snaps()
 	st.DiskBytes = s.opts.diskBytes()
 	return st

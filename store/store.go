@@ -19,8 +19,8 @@ import (
 // Store is one node's storage: the state of all its tablets in Badger, and their Raft
 // logs in a write-ahead log. Its methods may be used concurrently.
 type Store struct {
-	opts Options
-	*space.Disk
+	opts  Options
+	space *space.Disk
 	locks []*os.File // hold the flocks on the directories; none in memory
 	stamp stamp
 	state *database
@@ -103,11 +103,11 @@ func Open(o Options) (*Store, error) {
 
 func newStore(o Options) *Store {
 	s := &Store{
-		opts: o, Disk: o.space(), stop: make(chan struct{}), damage: &damage{},
+		opts: o, space: o.space(), stop: make(chan struct{}), damage: &damage{},
 		suspicion: make(chan struct{}, 1),
 		badger:    badgerCounts{compacted: make(chan struct{}, 1)},
 	}
-	s.gate = space.NewGate(s.Disk, s.stop)
+	s.gate = space.NewGate(s.space, s.stop)
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
 }
@@ -148,7 +148,7 @@ func (s *Store) openState(left *remains) (err error) {
 	if err := s.restore(); err != nil {
 		return fmt.Errorf("store: restore figures and records from the log: %w", err)
 	}
-	s.Look()
+	s.space.Look()
 	if err := s.checkReplaced(); err != nil { // holds the tables from now on
 		return err
 	}
@@ -196,7 +196,7 @@ func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 		return db, nil
 	}
 	// Badger's errors do not wrap the system's, so check which resource is short.
-	if short := s.ShortOfFiles(space.ReserveDivisor); short != nil {
+	if short := s.space.ShortOfFiles(space.ReserveDivisor); short != nil {
 		return nil, fmt.Errorf("%w: open %s: %w", short, b.Dir, err)
 	}
 	return nil, fmt.Errorf("%w: open %s: %w", ErrDamaged, b.Dir, err)
@@ -213,6 +213,22 @@ func (s *Store) prepareBadger(b badger.Options) error {
 	}
 	return s.removeOldLogs(b, newest)
 }
+
+// FreeBytes returns the free bytes of the store's file systems for this process: the smaller of
+// the state's and the log's. A store in memory has no limit.
+func (s *Store) FreeBytes() (uint64, error) { return s.space.FreeBytes() }
+
+// FreeFiles returns, for each resource, the number of files that can still be created.
+func (s *Store) FreeFiles() map[space.Resource]uint64 { return s.space.FreeFiles() }
+
+// WriteBlocked is Disk.WriteBlocked of package space.
+func (s *Store) WriteBlocked() error { return s.space.WriteBlocked() }
+
+// Exhausted is Disk.Exhausted of package space.
+func (s *Store) Exhausted() error { return s.space.Exhausted() }
+
+// Room is Disk.Room of package space.
+func (s *Store) Room(bytes uint64) error { return s.space.Room(bytes) }
 
 // StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }

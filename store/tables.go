@@ -155,5 +155,5 @@ func (s *Store) checkFiles() error {
 	if err != nil {
 		return err
 	}
-	return s.RoomToOpen(uint64(len(tables)))
+	return s.space.RoomToOpen(uint64(len(tables)))
 }

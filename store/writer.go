@@ -338,9 +338,9 @@ const spaceCheckBytes = 4 << 20
 // unless writes are blocked. committing is held.
 func (w *Writer) checkReserve(n int) error {
 	w.sinceSpaceCheck += n
-	if w.sinceSpaceCheck < spaceCheckBytes && w.store.WriteBlocked() == nil {
+	if w.sinceSpaceCheck < spaceCheckBytes && w.store.space.WriteBlocked() == nil {
 		return nil
 	}
 	w.sinceSpaceCheck = 0
-	return w.store.RoomInReserve(uint64(n))
+	return w.store.space.RoomInReserve(uint64(n))
 }

@@ -21,13 +21,12 @@ type Gate struct {
 	stuck chan struct{} // closed once a compaction waits forever
 }
 
-// NewGate returns a Gate of a store that closes with the channel.
+// NewGate returns a Gate. The caller closes the channel when the store closes.
 func NewGate(disk *Disk, closed <-chan struct{}) *Gate {
 	return &Gate{disk: disk, closed: closed, stuck: make(chan struct{})}
 }
 
-// ErrCompactionStuck reports that the store was closed while a compaction waits for files
-// (ShortError), which never ends. Nothing is lost. Badger stays open until the process ends.
+// ErrCompactionStuck is returned by UnlessStuck once a compaction waits forever.
 var ErrCompactionStuck = errors.New("store: a compaction still waits to create a file: " +
 	"end the process before opening the store again")
 
