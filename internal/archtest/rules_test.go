@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -16,8 +17,9 @@ import (
 )
 
 const (
-	maxFileLines = 600
-	maxFuncLines = 70
+	maxFileLines    = 600
+	maxFuncLines    = 70
+	maxPackageLines = 6000
 )
 
 // finding is one violation: the rule, the file relative to the root, and the name or line
@@ -48,7 +50,7 @@ func TestHouseRules(t *testing.T) {
 }
 
 // TestRulesCanFail applies the rules to a tree that breaks each of them once: testdata/bad, and a
-// file and a function that are one line too long.
+// file, a function and a package that are one line too long.
 func TestRulesCanFail(t *testing.T) {
 	tree := filepath.Join(t.TempDir(), "bad")
 	if err := os.CopyFS(tree, os.DirFS(filepath.Join("testdata", "bad"))); err != nil {
@@ -59,6 +61,17 @@ func TestRulesCanFail(t *testing.T) {
 		"function.go": function, "long.go": "package bad\n" + strings.Repeat("//\n", maxFileLines),
 	} {
 		if err := os.WriteFile(filepath.Join(tree, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 10 files of maxFileLines and one of a single line.
+	for i := range maxPackageLines/maxFileLines + 1 {
+		text := "// Package large is one line too long.\npackage large\n" + strings.Repeat("//\n", maxFileLines-2)
+		if i == 0 {
+			text = "package large\n"
+		}
+		path := filepath.Join(tree, "large", fmt.Sprintf("file%d.go", i))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,6 +92,7 @@ func TestRulesCanFail(t *testing.T) {
 		"func function.go tooLong: 71 lines",
 		"init bad.go init",
 		"package bad.go package bad has no comment",
+		"package large 6001 lines",
 		"sleep bad_test.go line 8",
 		"unfinished bad.go line 3",
 		"unfinished notes.md line 1",
@@ -116,7 +130,7 @@ var (
 // inspect walks the tree under root. Directories named testdata, bin, tmp or with a leading dot are
 // skipped.
 func inspect(root string) ([]finding, error) {
-	w := &walker{root: root, commented: map[string]bool{}, packages: map[string]string{}}
+	w := &walker{root: root, commented: map[string]bool{}, packages: map[string]string{}, lines: map[string]int{}}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -131,7 +145,7 @@ func inspect(root string) ([]finding, error) {
 		}
 		return w.file(path)
 	})
-	w.packageComments()
+	w.checkPackages()
 	return w.findings, err
 }
 
@@ -141,6 +155,7 @@ type walker struct {
 	findings  []finding
 	packages  map[string]string // directory → one of its non-test files
 	commented map[string]bool   // directories whose package has a comment
+	lines     map[string]int    // directory → lines of its non-test files
 }
 
 func (w *walker) add(rule, path, format string, args ...any) {
@@ -201,6 +216,7 @@ func (w *walker) goFile(path string, text []byte, lines int) error {
 	if file.Doc != nil {
 		w.commented[dir] = true
 	}
+	w.lines[dir] += lines
 	if lines > maxFileLines {
 		w.add("file", path, "%d lines", lines)
 	}
@@ -215,8 +231,11 @@ func (w *walker) goFile(path string, text []byte, lines int) error {
 	return nil
 }
 
-func (w *walker) packageComments() {
+func (w *walker) checkPackages() {
 	for dir, file := range w.packages {
+		if w.lines[dir] > maxPackageLines {
+			w.add("package", dir, "%d lines", w.lines[dir])
+		}
 		if !w.commented[dir] {
 			name := filepath.Base(dir)
 			if dir == w.root && w.rel(dir) == "." {
