@@ -66,9 +66,9 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 	if a := <-answers; !strings.Contains(a.GetRefused(), "the disk is full") {
 		t.Fatal("the snapshot is not refused for want of room:", a)
 	}
-	n.tablets.replicas = stuck
+	n.tablets.replicas, n.exporter.Tablets.Replicas = stuck, stuck
 	seen(1)
-	n.tablets.replicas = open
+	n.tablets.replicas, n.exporter.Tablets.Replicas = open, open
 	seen(0)
 }
 
