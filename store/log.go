@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/percolator-go/percolator/store/raftlog"
-
 	"github.com/percolator-go/percolator/store/space"
 )
 

@@ -12,7 +12,6 @@ import (
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/percolator-go/percolator/store/raftlog"
-
 	"github.com/percolator-go/percolator/store/space"
 )
 

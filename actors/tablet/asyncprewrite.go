@@ -30,8 +30,8 @@ func (e *evaluation) asyncPrewrite(call *Call, r mvcc.PrewriteRequest) {
 		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.answer(call, evaluate.Result(result))
 	default:
-		request := mvcc.OnePhaseRequest{StartTS: r.StartTS, Writes: r.Writes}
-		e.stampCommit(e.reservations.open(call, request, &r, e.group.Term()))
+		request, prewrite := mvcc.OnePhaseRequest{StartTS: r.StartTS, Writes: r.Writes}, r
+		e.stampCommit(e.reservations.open(call, request, &prewrite, e.group.Term()))
 	}
 }
 

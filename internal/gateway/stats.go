@@ -23,7 +23,10 @@ func (c *counters) count(err error) {
 	if err != nil {
 		code = connect.CodeOf(err).String()
 	}
-	n, _ := c.answered.LoadOrStore(code, &atomic.Uint64{})
+	n, known := c.answered.Load(code)
+	if !known {
+		n, _ = c.answered.LoadOrStore(code, &atomic.Uint64{})
+	}
 	n.(*atomic.Uint64).Add(1)
 }
 

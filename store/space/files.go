@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files counts the memory maps of the process. An unknown count, without /proc or on a
-// file system that allocates inodes on demand, is treated as unlimited.
+// files counts the memory maps of the process. An unknown count, without /proc, is treated as
+// unlimited.
 type files struct {
 	mu      sync.Mutex
 	maps    uint64        // memory maps of the process when last counted
