@@ -30,7 +30,8 @@ func (l *Lock) async() bool { return l.MinCommitTS != 0 }
 // a later query there would not find the transaction.
 func checkAsync(r *PrewriteRequest, lim Limits) error {
 	if len(r.Intents) > 0 {
-		return fmt.Errorf("%w: an asynchronous commit with intents", ErrInvalid)
+		return fmt.Errorf("%w: an asynchronous commit with weak notifications: "+
+			"commit it in two phases", ErrInvalid)
 	}
 	if len(r.Secondaries) >= MaxAsyncCells {
 		return fmt.Errorf("%w: an asynchronous commit of %d cells; at most %d", ErrInvalid,
@@ -39,13 +40,14 @@ func checkAsync(r *PrewriteRequest, lim Limits) error {
 	primary := false
 	for i := range r.Writes {
 		if r.Writes[i].Kind == KindLock {
-			return fmt.Errorf("%w: an asynchronous commit of a lock without a write", ErrInvalid)
+			return fmt.Errorf("%w: an asynchronous commit of a lock without a write: "+
+				"commit it in two phases", ErrInvalid)
 		}
 		primary = primary || r.Writes[i].Cell == r.Primary
 	}
 	if primary != (len(r.Secondaries) > 0) {
-		return fmt.Errorf("%w: the primary of an asynchronous commit, and no other cell, names the others",
-			ErrInvalid)
+		return fmt.Errorf("%w: a prewrite of an asynchronous commit must name the other cells "+
+			"if it has the primary, and only then", ErrInvalid)
 	}
 	bytes := 0
 	for _, c := range r.Secondaries {

@@ -13,7 +13,7 @@ type ChangesRequest struct {
 	Span    Span
 	Columns []string // none: all data columns
 	Since   Timestamp
-	After   *Cell // of the changes at Since+1, only those of later cells; nil: all
+	After   *Cell // leaves out the changes at Since+1 of cells up to After; nil: leaves out none
 	// At is the timestamp of the read. The oracle must have issued it before the locks of the View
 	// were captured, and after the request arrived.
 	At       Timestamp

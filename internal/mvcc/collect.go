@@ -29,8 +29,8 @@ type Observers interface {
 	Dropped(t TableID) bool
 }
 
-// CellAt addresses an entry of a group that holds a cell several times, by timestamp; in
-// other groups TS is 0.
+// CellAt addresses an entry of a group. TS is the entry's timestamp if the group may have several
+// entries of one cell; otherwise it is 0.
 type CellAt struct {
 	Cell Cell
 	TS   Timestamp
@@ -44,7 +44,8 @@ type Garbage struct {
 	// notification, or M for a raw cell, of a dropped table.
 	Group Group
 	Cell  Cell
-	// H: all records with a lower commit_ts are gone already; R: the start timestamp
+	// H: the commit_ts at which CollectCells begins, since all records below it are gone already;
+	// R: the start timestamp; other groups: 0
 	TS   Timestamp
 	From Timestamp
 }
@@ -53,7 +54,7 @@ type Garbage struct {
 // later.
 type CollectLimits struct {
 	Entries int // deletions
-	Bytes   int // of their keys
+	Bytes   int // of the keys of the deleted entries, approximately
 	Looked  int // entries looked at
 }
 
@@ -100,8 +101,8 @@ func (s *collecting) drop(g Group, c Cell, ts Timestamp) {
 // keyOverhead is the approximate size of a key besides row and column.
 const keyOverhead = 24
 
-// dropRecord deletes a write record together with the value that it names. A value is never
-// deleted by its own key alone: that of a lock, or of the newest record, may be as old.
+// dropRecord deletes a write record together with the value that it names. Collection
+// deletes values in no other way: the value of a lock, or of the newest record, may be as old.
 func (s *collecting) dropRecord(g Group, c Cell, ts Timestamp, w *Write) {
 	s.drop(g, c, ts)
 	if w.Long {
@@ -122,8 +123,8 @@ func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 
 // older deletes records from H that a record at or below the safepoint supersedes: reads at or
 // above the safepoint see the superseding record or a later one. In a dropped table it deletes all
-// records at or below the safepoint. The entries are in the order of History. below is the position
-// before which a later step must continue; nil if all cells are complete.
+// records at or below the safepoint. The entries are in the order of SurveyView.History. below is
+// the position before which a later step must continue; nil if all cells are complete.
 func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, err error) {
 	var prev CellWrite // the previous record, which is deleted or kept by the next one
 	have := false
@@ -161,7 +162,7 @@ func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, er
 // the cell if it may contain more to delete, else after it, since all later records stay too.
 func resumeAt(c Cell, more bool) *Cell {
 	if more {
-		c.Column += "\x00" // the next address there is: below it is the cell itself
+		c.Column += "\x00" // the lowest address above c: the first cell below it is c itself
 	}
 	return &c
 }
@@ -178,8 +179,9 @@ func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
 	return false
 }
 
-// lastOlder decides about the last entry of a cell that HistoryOf yields. If that is above the
-// safepoint, others above it may follow in H; otherwise its successor is in W.
+// lastOlder decides about the last entry of a cell that HistoryOf yields. An entry above the
+// safepoint stays: HistoryOf has not shown whether its successor is in H or W, so it may be garbage
+// from the next timestamp on. The successor of any other entry is in W.
 func (s *collecting) lastOlder(cw *CellWrite) error {
 	if cw.Write.CommitTS > s.safepoint {
 		s.keepRecord(cw.Cell, &cw.Write, cw.Write.CommitTS+1)

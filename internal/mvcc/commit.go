@@ -5,13 +5,13 @@ package mvcc
 // cell refuses, none changes, which for the request that holds the primary makes the
 // primary's the one decision. Within a request each cell is idempotent by itself: one
 // that is committed already counts as done, and the others get the commit timestamp
-// recorded there. A request for secondaries that is refused because history
-// is gone is finished by ResolveLock, cell by cell.
+// recorded there. After a StatusUnknown for a secondary, whose record was collected, the
+// clients that encounter the locks on the others send ResolveLock, which skips such a cell.
 //
 //   - StatusOK: committed at CommitTS, which is the recorded one if this is a late copy.
-//   - StatusRolledBack: there is a rollback record. StatusNotFound: neither lock nor
-//     record, and not below the safepoint.
-//   - StatusUnknown: the same, below the safepoint.
+//   - StatusRolledBack: there is a rollback record. StatusNotFound: there is neither lock nor
+//     record, and start_ts is not below the safepoint.
+//   - StatusUnknown: there is neither lock nor record, and start_ts is below the safepoint.
 //   - StatusCommitTSTooLow: ask the oracle for a later one.
 //   - StatusLocked: the cell is reserved by this transaction: its one-phase commit, or the prewrite
 //     of its asynchronous commit, is in flight.

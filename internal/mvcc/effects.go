@@ -5,11 +5,11 @@ package mvcc
 type effects struct {
 	list []Mutation
 
-	clears bool       // acknowledgments clear their notifications: they are noted in acks
+	clears bool       // committed acknowledgments are added to acks, to clear their notifications
 	acks   []ack      // the committed acknowledgments
-	ended  []EndedRun // for Result
-	left   []Cell     // for Result, as is leftTS
-	leftTS Timestamp
+	ended  []EndedRun // for Result.Ended
+	left   []Cell     // for Result.Left
+	leftTS Timestamp  // for Result.LeftTS
 }
 
 // ack is an acknowledgment that is committed.
@@ -18,8 +18,8 @@ type ack struct {
 	start, commit, origin Timestamp
 }
 
-// prewrite locks the cell (Figure 6 lines 36 to 38). Lock points into memory that the
-// caller gives away.
+// prewrite locks the cell (Figure 6 lines 36 to 38). The mutation keeps lock, which
+// the caller must not change afterwards.
 func (e *effects) prewrite(c Cell, lock *Lock, value []byte, inline int) {
 	e.value(c, lock.StartTS, &lock.Long, &lock.Value, value, inline)
 	e.list = append(e.list, Mutation{Group: GroupLock, Cell: c, Lock: lock})

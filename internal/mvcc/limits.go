@@ -84,7 +84,8 @@ func within(what string, size, limit int) error {
 // checkStart rejects start timestamps that the oracle never issues.
 func checkStart(start Timestamp) error {
 	if start == 0 || start == MaxTimestamp {
-		return fmt.Errorf("%w: start timestamp %d", ErrInvalid, start)
+		return fmt.Errorf("%w: start timestamp %d, which the oracle never issues",
+			ErrInvalid, start)
 	}
 	return nil
 }

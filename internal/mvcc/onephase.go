@@ -14,8 +14,8 @@ import "fmt"
 //   - StatusTooOld: below the bound, and surely not committed. StatusUnknown: below the
 //     safepoint.
 //
-// A client queries the transaction's outcome at the first write: like a primary, it must not be a
-// lock.
+// A client queries the transaction's outcome at the cell of the first write: like a primary, that
+// write must not be a KindLock.
 func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, err
@@ -90,7 +90,7 @@ func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Res
 //
 // - StatusOK: committed at CommitTS. StatusCommitted: it was already, at CommitTS; no effects.
 //
-// - StatusCommitTSTooLow: commitTS is not above everything in the cells.
+// - StatusCommitTSTooLow: commitTS is not above start_ts and every commit_ts in the cells.
 func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 	lim Limits) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
@@ -123,12 +123,13 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 	return e.cleared(commitTS), e.list, nil
 }
 
-// onePhaseWrite adds the effects on one cell. Space holds the two records that they may need.
+// onePhaseWrite adds the effects on one cell to e. space holds the two records that they may need.
 func onePhaseWrite(v View, r *OnePhaseRequest, w *CellWriteRequest, commitTS Timestamp,
 	inline int, space []Write, e *effects) (Result, error) {
 	start := r.StartTS
 	if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(start) {
-		return Result{}, fmt.Errorf("%w: one-phase commit of a cell that has another lock", ErrInvalid)
+		return Result{}, fmt.Errorf("%w: one-phase commit of a cell with a lock that is not "+
+			"its own reservation", ErrInvalid)
 	}
 	if w.Kind == KindLock {
 		space[0] = Write{CommitTS: commitTS, StartTS: start, Kind: KindLock}

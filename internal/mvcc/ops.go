@@ -60,10 +60,12 @@ const (
 
 // Result is the answer of a mutation.
 type Result struct {
-	Status     Status
-	CommitTS   Timestamp  // Committed, Conflict (the newer record's), Mismatch (a delete's), most OK
-	Locks      []LockInfo // Locked, Live
-	ConflictAt Cell       // Conflict, NotifyOnly, Mismatch: the cell
+	Status Status
+	// CommitTS is set with Committed, with Conflict (of the newer record), with a Mismatch at a
+	// deleted cell (of the delete), and with OK if the operation has one.
+	CommitTS   Timestamp
+	Locks      []LockInfo // set with Locked and Live
+	ConflictAt Cell       // set with Conflict, NotifyOnly and Mismatch: the cell that is the reason
 	// Ended are the runs of observers for which the operation has cleared notifications, found
 	// them gone, or left them. Left are the cells of notifications that were left because they are
 	// newer, or have an older origin, than the run. LeftTS is the latest timestamp of these
@@ -71,8 +73,8 @@ type Result struct {
 	Ended  []EndedRun
 	Left   []Cell
 	LeftTS Timestamp
-	// MinCommitTS is the greatest one of the locks of an asynchronous commit: of Prewrite if OK, of
-	// Rollback if Live.
+	// MinCommitTS is the greatest MinCommitTS of the request's locks of an asynchronous commit, set
+	// by Prewrite with OK and by Rollback with Live.
 	MinCommitTS Timestamp
 }
 
@@ -99,9 +101,9 @@ type PrewriteRequest struct {
 	Writes  []CellWriteRequest
 	Intents []Cell    // weak notifications
 	Origin  Timestamp // the oldest of the users' commits that caused it; 0: its own commit
-	// MinCommitTS, if not 0, makes it a part of an asynchronous commit. The oracle has issued it
-	// after the cells were reserved. Secondaries are all cells but the primary, if that is among the
-	// writes.
+	// MinCommitTS, if not 0, makes the request a part of an asynchronous commit. The oracle issued
+	// it after the tablet had reserved the cells. Secondaries are all cells of the transaction but
+	// the primary, if the primary is among Writes; otherwise there are none.
 	MinCommitTS Timestamp
 	Secondaries []Cell
 }
@@ -131,7 +133,7 @@ type RollbackRequest struct {
 	StartTS Timestamp
 	Cells   []Cell
 	Intents []Cell
-	Ask     bool // has no effects if there are Cells, and reports StatusNotFound; see Rollback
+	Ask     bool // only reports the state of Cells, at least one, and has no effects; see Rollback
 }
 
 // CheckTxnStatusRequest requests the decision at the primary.
@@ -139,7 +141,7 @@ type CheckTxnStatusRequest struct {
 	Primary   Cell
 	StartTS   Timestamp
 	Now       Timestamp // oracle time
-	MetExpiry Timestamp // expiry of the encountered lock; counts if the primary has no lock
+	MetExpiry Timestamp // expiry of the lock that the caller met; counts if the primary has no lock
 	// a positive death event names the lock's worker: do not wait for the expiry
 	WorkerDead bool
 }
@@ -176,14 +178,14 @@ type NotifyRequest struct {
 type ClearNotifyRequest struct {
 	Cell   Cell
 	UpTo   Timestamp
-	Origin Timestamp // of the run; 0: there was none
-	Ended  Timestamp // when the run committed, or a later time; leaders remember it
+	Origin Timestamp // of the run, and so of its writes; 0: no run
+	Ended  Timestamp // when the run committed, or later; leaders remember it; 0: no run
 	// Observer, unless empty, is the observer that has run: an entry of another observer stays.
 	Observer string
 }
 
-// FailNotifyRequest records a failed run: it counts and parks only the N entry it ran for
-// (N.ts = TS).
+// FailNotifyRequest records a failed run in the N entry that it ran for: the number of failures,
+// and whether the entry is parked. An entry with another timestamp than TS is unchanged.
 type FailNotifyRequest struct {
 	Cell     Cell
 	TS       Timestamp
@@ -263,7 +265,7 @@ type ReadCell struct {
 	Cell     Cell
 	Value    []byte
 	CommitTS Timestamp
-	StartTS  Timestamp // Records only, as is Deleted
+	StartTS  Timestamp // set only if ScanRequest.Records is, as is Deleted
 	Deleted  bool
 }
 
@@ -285,7 +287,8 @@ const (
 	// MaxHistory is the maximum number of entries shown of one group. An answer may contain one
 	// more, which means that there are more.
 	MaxHistory = 4096
-	// HistoryBytes is the maximum number of bytes of values shown, apart from each group's first.
+	// HistoryBytes is the approximate maximum number of bytes of values shown, not counting the
+	// first entry of each group.
 	HistoryBytes = 4 << 20
 )
 

@@ -13,9 +13,9 @@ import "cmp"
 // keep it for ever. The first half accepts no changes after Until, so that the next run has seen
 // all of it; then the other half becomes the first.
 type Origins struct {
-	First Timestamp // the least of the changes up to Until; 0: the notification's TS
-	Until Timestamp // 0: the notification's TS, there is one half only
-	Later Timestamp // the least of the changes after Until; 0: there are none
+	First Timestamp // the least origin of the changes up to Until; 0: the notification's TS
+	Until Timestamp // the last change of the first half; 0: the notification's TS, no other half
+	Later Timestamp // the least origin of the changes after Until; 0: there are none
 }
 
 // Origin returns the least origin of the changes that the notification stands for.
@@ -50,8 +50,8 @@ func (n *Notify) changed(ts, origin Timestamp) {
 // that changes all the time is not rewritten after each run.
 const staleOrigin = 20
 
-// covered removes the changes up to a timestamp below TS, as far as they are known, if that is
-// worth a write, and reports whether it has removed any.
+// covered removes the first half if a run at upTo, which is below TS, has seen all of its changes,
+// and its origin is so old (staleOrigin) that this is worth a write. It reports whether it has.
 func (n *Notify) covered(upTo Timestamp) bool {
 	if n.Origins.Later == 0 || upTo < n.Origins.Until ||
 		n.TS.Millis()-n.Origins.First.Millis() < staleOrigin {

@@ -85,8 +85,8 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	return Result{MinCommitTS: minCommitTS}, e.list, nil
 }
 
-// prewriteIntents adds the request's weak intents. They conflict with nothing, but a transaction
-// that is rolled back at an intent's cell does not get it back.
+// prewriteIntents adds the request's weak intents. They conflict with nothing, but if the
+// transaction has a rollback record at an intent's cell, the request is refused.
 func prewriteIntents(v View, r *PrewriteRequest, e *effects) (Result, error) {
 	for _, c := range r.Intents {
 		if !weak(v, c) {

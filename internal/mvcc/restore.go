@@ -18,7 +18,8 @@ func Restore(v View, r RestoreRequest, lim Limits) (Result, []Mutation, error) {
 				rec.StartTS, rec.CommitTS)
 		}
 		if i > 0 && r.Records[i-1].Cell.Compare(rec.Cell) >= 0 {
-			return Result{}, nil, fmt.Errorf("%w: cells out of order", ErrInvalid)
+			return Result{}, nil, fmt.Errorf("%w: cells out of order: send the records by cell, "+
+				"each cell once", ErrInvalid)
 		}
 		if weak(v, rec.Cell) {
 			return Result{Status: StatusNotifyOnly, ConflictAt: rec.Cell}, nil, nil

@@ -12,13 +12,13 @@ import "fmt"
 //     commit, is in flight; it is not decided yet. No effects.
 //   - StatusUnknown: a cell has neither lock nor record, below the safepoint. No
 //     effects.
-//   - StatusLive: all of the cells have locks of an asynchronous commit, of which MinCommitTS is the
-//     greatest: the other cells decide. No effects.
-//   - StatusRolledBack, of a request that asks: a cell has a rollback record, or a lock of another
-//     kind of commit. Otherwise StatusNotFound: a cell has neither lock nor record. No effects.
+//   - StatusLive: all of the cells have locks of an asynchronous commit, and MinCommitTS is the
+//     greatest of theirs: the transaction's other cells decide. No effects.
+//   - StatusRolledBack, of a request that asks: a cell has a rollback record, or a lock of a
+//     two-phase commit. Otherwise StatusNotFound: a cell has neither lock nor record. No effects.
 //
-// A request that asks is for the cells of an asynchronous commit: it finds a lock of two phases,
-// whose primary decides, rolled back. Without cells it is ErrInvalid.
+// A request that asks is for the cells of an asynchronous commit. A lock of a two-phase commit,
+// whose primary decides, counts as rolled back. Without cells the error wraps ErrInvalid.
 func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
@@ -27,7 +27,7 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 		return Result{}, nil, fmt.Errorf("%w: a rollback that asks, but names no cell", ErrInvalid)
 	}
 	e := effects{list: make([]Mutation, 0, 2*(len(r.Cells)+len(r.Intents)))}
-	var minCommitTS Timestamp // of the transaction: the greatest of its locks
+	var minCommitTS Timestamp // the greatest of the transaction's locks here
 	over, missing := false, false
 	for _, c := range r.Cells {
 		lock, locked := v.Lock(c)

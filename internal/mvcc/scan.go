@@ -3,7 +3,7 @@ package mvcc
 import "slices"
 
 // maxUnshown is the number of consecutive cells that a page may read without returning one:
-// deleted, too new or not requested. It bounds the work of one page when MaxBytes never does.
+// deleted, too new or not requested. It bounds the work of a page that never reaches MaxBytes.
 const maxUnshown = 1 << 14
 
 // cellBytes is the size of a cell in a page in addition to its row, column and value, because tiny
@@ -15,8 +15,8 @@ const cellBytes = 64
 //
 // A page ends with Done when the span is exhausted or a cell of row MaxRows+1 comes up.
 // Rows are counted within the page, the row of Resume too. It ends without Done after the
-// cell with which rows, columns, values and cellBytes each reach MaxBytes, after too many
-// cells with nothing to show, or at a lock (StatusLocked).
+// cell with which the page's size (rows, columns and values, and cellBytes per cell) reaches
+// MaxBytes, after maxUnshown cells with nothing to show, or at a lock (StatusLocked).
 func Scan(v View, r ScanRequest) (ScanResult, error) {
 	if r.At < v.Bound() || (r.Since != 0 && r.Since < v.Bound()) {
 		return ScanResult{Status: StatusTooOld}, nil
@@ -174,8 +174,8 @@ func (p *page) look(cw CellWrite) (full bool, err error) {
 	return p.full(), nil
 }
 
-// lookKey shows the cell if it was written early enough, without reading its value unless the
-// scan shows it.
+// lookKey shows the cell if WrittenBefore does not exclude it, without reading its value unless
+// the scan shows it.
 func (p *page) lookKey(cw CellWrite) (full bool, err error) {
 	w, ok, err := visible(p.view, cw.Cell, cw.Write, p.req.At)
 	switch before := p.req.WrittenBefore; {

@@ -71,7 +71,7 @@ type survey struct {
 // look counts one entry.
 func (s *survey) look() { s.left-- }
 
-// full reports whether this call has done its share.
+// full reports whether this call has reached a limit.
 func (s *survey) full() bool { return s.left <= 0 || len(s.list) >= s.finds }
 
 // found adds a find that stands for a number of garbage entries.
@@ -80,8 +80,8 @@ func (s *survey) found(g Group, c Cell, ts, from Timestamp, entries int) {
 	s.entries += entries
 }
 
-// walk goes through one stage. It returns the cell after which the call has done its share; nil
-// means the stage is done.
+// walk goes through one stage. It returns the last completed cell if the call has reached a limit;
+// nil means the stage is complete.
 func (s *survey) walk(span Span, at SurveyPlace) (*CellAt, error) {
 	switch at.stage {
 	case stageHistory:

@@ -19,8 +19,8 @@ const TimerShards = 8
 
 // Timer is one timer. Of the same target and due time there is at most one.
 type Timer struct {
-	Target Cell  // of a weak column: it is notified
-	Due    int64 // not before, in milliseconds since the Unix epoch by the oracle's time
+	Target Cell  // the cell of a weak column that is notified when the timer fires
+	Due    int64 // earliest time to fire, in milliseconds since the Unix epoch by the oracle's time
 	// After is the delay in milliseconds from the commit of the timer's own record, whose time is
 	// unknown when it is written; 0 means only Due counts.
 	After int64

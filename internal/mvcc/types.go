@@ -81,12 +81,12 @@ type Worker struct {
 type Lock struct {
 	StartTS Timestamp
 	Primary Cell
-	Expiry  Timestamp // oracle time; only the primary's counts while the primary is locked
+	Expiry  Timestamp // oracle time; only that of the primary's lock counts while there is one
 	Worker  Worker
 	Kind    Kind
 	Long    bool // the value is in D at StartTS
 	Value   []byte
-	Origin  Timestamp // of a run's lock; 0: the transaction is a user's
+	Origin  Timestamp // of the run whose lock it is (origin.go); 0: a user's transaction
 	// MinCommitTS, of the locks of an asynchronous commit, is a lower bound of its commit timestamp;
 	// 0: of any other commit. Secondaries, of its primary's lock, are its other cells.
 	MinCommitTS Timestamp
@@ -180,7 +180,7 @@ const (
 type Observation struct {
 	How Observed
 	// Plain reports whether an observer has its notify entries at the observed cells. PlainOf names
-	// it, also after it was retired, until it is forgotten; empty means unknown.
+	// it, retired or not, as long as the catalogue lists it; empty means unknown.
 	Plain   bool
 	PlainOf string
 	// Own names the observers whose notify entries are at their acknowledgment cells. The

@@ -39,8 +39,8 @@ func (c Cell) address() int { return addressWeight + len(c.Row) + len(c.Column) 
 func (c Cell) valueWeight(n int) int { return n + c.effects(n/weightChunk) }
 
 // PrewriteWeight returns the weight of prewriting a value of n bytes: the lock, and the value
-// apart from it if it is long. It does not count the secondaries of an asynchronous commit, which fit
-// into what a client leaves free in a message.
+// apart from it if it is long. It does not count the secondaries of an asynchronous commit, for
+// which request.Router.BatchBytes leaves room.
 func (c Cell) PrewriteWeight(n int, primary Cell) int {
 	return c.effects(2) + primary.address() + c.valueWeight(n)
 }
@@ -71,6 +71,6 @@ func (c Cell) IntentWeight(primary Cell) int { return c.effects(1) + primary.add
 // IntentDecisionWeight returns the weight of committing, resolving or rolling back an intent.
 func (c Cell) IntentDecisionWeight() int { return c.effects(2) + maxNotifyError }
 
-// NotifyWeight returns the weight of a notification, which keeps the error of a failed run if it
-// is newer already.
+// NotifyWeight returns the weight of a notification. It includes the error of a failed run,
+// which an existing entry with a newer timestamp keeps.
 func (c Cell) NotifyWeight() int { return c.effects(1) + maxNotifyError }

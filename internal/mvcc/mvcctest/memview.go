@@ -15,7 +15,7 @@ import (
 type MemView struct {
 	// Columns maps observed columns to their kind.
 	Columns map[mvcc.ObservedColumn]mvcc.Observed
-	// Observers names the observers of a column, whose acks go with a cell that is collected.
+	// Observers names the observers of a column: collection deletes the acks of a cell with it.
 	Observers map[mvcc.ObservedColumn][]string
 	// Own has the observers whose notify entries are at their acks, as columns of ClassAck. The
 	// entries of other observers, and of an observed column without Observers, are at its cells.
@@ -68,7 +68,7 @@ func (m *MemView) apply(e mvcc.HistoryEntry, remove bool) {
 	case remove && found:
 		list = slices.Delete(list, i, i+1)
 	case remove:
-	case found: // requests may come twice
+	case found: // replaced, by a later commit or by a copy of the same request
 		list[i] = &e
 	default:
 		list = slices.Insert(list, i, &e)
@@ -164,7 +164,7 @@ func (m *MemView) Newest(c mvcc.Cell) (mvcc.Write, bool, error) {
 	return w, ok, nil
 }
 
-// older returns the records of a cell in H from one commit timestamp up to another.
+// older returns the records of a cell in H with from ≤ commit_ts ≤ to, the oldest first.
 func (m *MemView) older(c mvcc.Cell, from, to mvcc.Timestamp) []*mvcc.HistoryEntry {
 	list := m.groups[mvcc.GroupHistory]
 	first, _ := find(list, c, from)
