@@ -31,12 +31,12 @@ type asyncCommit struct {
 	mu       sync.Mutex
 	commitTS mvcc.Timestamp // the greatest MinCommitTS so far
 	decided  mvcc.Timestamp // others have committed the transaction, at this timestamp
-	spare    mvcc.Timestamp
+	spare    mvcc.Timestamp // the greatest spare timestamp returned so far (package spares)
 }
 
 // tried records the outcome of sending the prewrite of the part. A refusal is final unless an earlier
-// copy may have been accepted. A tablet without disk space refuses every copy until it has space, and
-// rollbacks would write into its reserve.
+// copy may have been accepted. ErrDiskFull does not count as delivery: the tablet refuses every
+// copy until it has space, and the rollbacks of a settlement would write into its reserve.
 func (a *asyncCommit) tried(part *prewritePart, v request.Verdict, err error) {
 	switch {
 	case v == request.Refused && !part.sent:
@@ -64,9 +64,10 @@ func (a *asyncCommit) note(res *pb.MutationResult) error {
 }
 
 // asyncFits reports whether the transaction may commit in one round. Locks without a write keep a
-// record of only the newest commit, so that the transaction could not be found there; intents are
-// not cells of the lock; validations need the commit timestamp before the decision. Runs of observers
-// commit their last tablet in one phase: they need few messages rather than a short latency.
+// record of only the newest commit, so that the transaction could not be found there; the
+// primary's lock does not name intents; validations need the commit timestamp before the decision.
+// Runs of observers commit their last tablet in one phase: they need few messages rather than a
+// short latency.
 func (p *twoPhase) asyncFits() bool {
 	t, cfg := p.t, &p.c.cfg
 	if cfg.TwoPhaseOnly || t.written < len(t.writes) || len(t.validations)+len(t.notifies) > 0 ||
@@ -103,8 +104,8 @@ func (p *twoPhase) commitAsync(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	// It is committed: nothing may fail from here on.
 	commitTS := cmp.Or(p.async.decided, p.async.commitTS)
-	// A tablet that answers a repeated prewrite returns no spare timestamp; those of other tablets
-	// may be below commitTS.
+	// Keep a spare timestamp only above commitTS: below it, the next transaction could conflict
+	// with this one. A tablet that answers a repeated prewrite returns none.
 	if p.async.spare > commitTS {
 		p.c.spares.Put(p.async.spare, time.Now())
 	}
@@ -129,7 +130,9 @@ func (p *twoPhase) abandonAsync(ctx context.Context, cause error) (mvcc.Timestam
 	final := finallyRefused(cause) || p.async.refused.Load()
 	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.c.cfg.SettleTimeout)
 	defer cancel()
-	if final { // the caller waits only so that its next run can resolve the locks at once
+	if final {
+		// Nothing can commit the transaction. The caller waits, while its ctx lasts, only so that
+		// its next run can resolve the locks at once.
 		settle, cancel = context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 		defer cancel()
 	}
@@ -166,7 +169,7 @@ type asyncOutcome struct {
 	rolledBack  bool
 	open        bool           // a cell has neither lock nor record, and may still get its lock
 	commitTS    mvcc.Timestamp // of a record, or minCommitTS once all cells are locked; 0: none
-	minCommitTS mvcc.Timestamp // of the transaction: the greatest of its locks
+	minCommitTS mvcc.Timestamp // the greatest of the transaction's locks
 }
 
 // add adds the answer of some cells.
@@ -212,7 +215,7 @@ func (r *resolver) decide(ctx context.Context, startTS mvcc.Timestamp, cells []m
 	case out.rolledBack && out.commitTS != 0:
 		return out, Errorf("%w: transaction %d is committed in one cell and rolled back in another",
 			errContradicted, startTS)
-	case out.rolledBack || out.commitTS != 0: // one cell suffices
+	case out.rolledBack || out.commitTS != 0: // one cell's record decides
 		return out, nil
 	case err != nil:
 		return out, err
@@ -230,7 +233,7 @@ func (r *resolver) askCells(ctx context.Context, primary mvcc.LockInfo, expired 
 	cells := append([]mvcc.Cell{primary.Cell}, primary.Lock.Secondaries...)
 	out, err := r.decide(ctx, primary.Lock.StartTS, cells, !expired)
 	switch {
-	case errors.Is(err, ErrPermission): // nodes decide it once the lock has expired
+	case errors.Is(err, ErrPermission): // a node decides the transaction once its lock has expired
 		return 0, true, nil
 	case err != nil:
 		return 0, false, err

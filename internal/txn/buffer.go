@@ -15,7 +15,8 @@ import (
 // errLateWrite is the error of a commit that ran concurrently with a write of the same
 // transaction.
 var errLateWrite = Errorf("%w: a goroutine wrote to the transaction during its commit: "+
-	"wait for all that write before the commit, or before the function returns", ErrInvalid)
+	"wait for all goroutines that write, before Commit or the end of the function of Run",
+	ErrInvalid)
 
 // fewWrites is the initial capacity of the buffer, in writes.
 const fewWrites = 2
@@ -353,7 +354,7 @@ func (c *Client) lateWrite() {
 	now := time.Now().Unix()
 	if last := c.warned.Load(); last != now && c.warned.CompareAndSwap(last, now) {
 		c.cfg.Logger.Warn("a write was dropped: it came during or after its transaction's commit; " +
-			"wait for all that write before the commit, or before the function returns")
+			"wait for all goroutines that write, before Commit or the end of the function of Run")
 	}
 }
 

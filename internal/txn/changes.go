@@ -58,13 +58,13 @@ type Change struct {
 type feed struct {
 	c     *Client
 	pages chan changesOf
-	slots chan struct{} // one place per request, until its page has been passed on
+	slots chan struct{} // full at maxPolls: a request has a slot until its page is passed on
 	polls sync.WaitGroup
 
 	mu     sync.Mutex
 	ranges []*feedRange
 
-	// Of the goroutine that iterates.
+	// Only the goroutine that iterates uses these fields.
 	yield   func(Change, error) bool
 	emitted mvcc.Timestamp // the last resolved timestamp
 	held    mvcc.Timestamp // history is held from it on; 0: none
@@ -89,7 +89,7 @@ type feedRange struct {
 type changesOf struct {
 	of       *feedRange
 	changes  []*pb.ReadCell
-	resolved mvcc.Timestamp // with this page, every change up to it has been passed on; 0: as before
+	resolved mvcc.Timestamp // this page and earlier ones have every change up to it; 0: no news
 	err      error
 }
 
@@ -226,7 +226,8 @@ func (f *feed) record(ctx context.Context, r *feedRange, now mvcc.Timestamp) err
 // errNotRecorded is the state of a tablet whose record of changes has just begun.
 var errNotRecorded = Errorf("%w: the tablet has just begun to record changes", ErrUnavailable)
 
-// ask sends one request for the first tablet of a range.
+// ask sends one request for changes to the first tablet of a range. The tablet answers without
+// changes if there is none within wait.
 func (f *feed) ask(ctx context.Context, r *feedRange, wait time.Duration) (*pb.TabletDescriptor,
 	*pb.ChangesResponse, request.Verdict, error) {
 	if f.c.work.Closed() {
@@ -234,7 +235,7 @@ func (f *feed) ask(ctx context.Context, r *feedRange, wait time.Duration) (*pb.T
 	}
 	d, err := f.c.router.Locate(ctx, wire.Position{Table: r.span.Table, Row: r.span.Start})
 	if err != nil {
-		return nil, nil, request.Refused, err // final: locate has retried
+		return nil, nil, request.Refused, err // final: Locate has retried
 	}
 	clip, _ := wire.Clip(d, r.span)
 	req := &pb.ChangesRequest{
@@ -348,8 +349,9 @@ func (f *feed) poll(ctx context.Context, r *feedRange) {
 	}
 }
 
-// gap returns the pause before the next request: none if more changes are known to exist. A feed
-// with more ranges than places must not wait in tablets, so its idle ranges are polled less often.
+// gap returns the pause before the next request: none if more changes are known to exist. The
+// requests of a feed with more ranges than slots (many) do not wait in tablets, so it polls idle
+// ranges less often.
 func (r *feedRange) gap(many bool) time.Duration {
 	switch {
 	case r.after != nil:
@@ -416,7 +418,7 @@ func (f *feed) turn(ctx context.Context, r *feedRange) (request.Verdict, error) 
 	return request.Answered, nil
 }
 
-// many reports whether the feed has more ranges than places for requests.
+// many reports whether the feed has more ranges than slots for requests.
 func (f *feed) many() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Parts of other packages that export methods of a Client.
+// Types of other packages that Client embeds: their methods are methods of a Client.
 type (
 	meta      = request.Meta
 	observers = pending.Observers
@@ -229,7 +229,7 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 				return 0, err
 			}
 			renamed = true
-			runs-- // no other transaction was in the way
+			runs-- // a dropped table does not count towards o.Runs
 		} else if runs == o.Runs {
 			return 0, &RetryError{Retries: runs - 1, Err: err}
 		}

@@ -69,7 +69,9 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, counters.Kind, error)
 	if !t.c.cfg.TwoPhaseOnly && len(t.validations) == 0 {
 		span := t.span.Child(spanCommit)
 		ts, err := (&onePhase{t: t, writes: t.writes, notifies: t.notifies}).commit(ctx)
-		if !errors.Is(err, errManyTablets) { // errManyTablets: nothing was sent, and the span is dropped
+		// After errManyTablets, which means that nothing was sent, the span is not ended and so not
+		// exported.
+		if !errors.Is(err, errManyTablets) {
 			endSpan(span, err)
 			return ts, counters.OnePhase, err
 		}

@@ -12,13 +12,13 @@ import (
 // spare one (docs/adr/0061).
 type commitStart struct {
 	at    mvcc.Timestamp // 0: none yet
-	blind bool           // nothing has been read, and at is not from an oracle in this process
+	blind bool           // nothing was read, and no oracle in this process issued at
 	spare bool           // at is a spare timestamp
 }
 
-// begin sets the start timestamp before anything is sent. That of a transaction without reads is
-// only its name and the bound of its conflicts, so a spare one will do; any other one is that of
-// its snapshot.
+// begin sets the start timestamp before anything is sent. A transaction with reads has that of its
+// snapshot. For one without reads it is only the name and the bound above which other commits
+// conflict, so a spare one suffices.
 func (s *commitStart) begin(ctx context.Context, t *Txn) error {
 	if s.at != 0 {
 		return nil

@@ -38,8 +38,8 @@ type Deleted struct {
 	Rows, Cells int
 	Done        bool   // the search has reached the end of the range
 	Next        string // unless Done: the row at which to continue
-	// Oldest is the lowest commit timestamp among the cells that Cutoff has left alone, or a lower
-	// one of a column in Except; 0 means there was none.
+	// Oldest is the lowest commit timestamp among the cells that Cutoff has left alone. Cells of
+	// columns in Except may count too. 0 means there was none.
 	Oldest mvcc.Timestamp
 }
 
@@ -97,8 +97,8 @@ func (g *deletionSearch) search(ctx context.Context) error {
 				return nil
 			}
 		}
-		// A row is never left in the middle because of the time: a search from its beginning
-		// would not get further.
+		// When the time is up, the next search begins with this row again, unless it is the first:
+		// a search that began there again would get no further.
 		row := g.pages.span.Start
 		if g.pages.resume != nil {
 			row = g.pages.resume.Row

@@ -88,8 +88,8 @@ func (h *heartbeats) due(now time.Time) []*heartbeat {
 
 // beat sends one heartbeat. One that fails is not repeated: the next follows after a third to a
 // half of LockTTL. If the transaction has been rolled back, its commit detects that. A primary that
-// could not be locked is retried at the next tick, because only the primary's lock keeps the others
-// alive.
+// could not be locked is retried at the next tick of run, because only the primary's lock keeps the
+// others alive.
 func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()

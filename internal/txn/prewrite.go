@@ -133,7 +133,7 @@ func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 	}
 	if p.async != nil {
 		body.Async, body.Spare = true, p.blind
-		if part.writes[0].cell == p.primary { // the first of all
+		if part.writes[0].cell == p.primary { // the primary is the transaction's first write
 			cells, _, _ := p.cells()
 			body.Secondaries = wire.CellsPB(cells[1:])
 		}

@@ -167,7 +167,7 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 			}
 		}
 		again := newReadBatch(b.cells, which)
-		again.need, again.origins = 0, b.origins // this loop handles further locks
+		again.need, again.origins = 0, b.origins // with need 0, readAll returns locks to this loop
 		if err := r.readAll(ctx, at, again); err != nil {
 			return err
 		}

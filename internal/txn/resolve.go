@@ -65,7 +65,7 @@ type resolution struct {
 	waiters int
 	cancel  context.CancelFunc
 	done    chan struct{}
-	live    bool  // set before done is closed
+	live    bool  // the transaction may be alive; set before done is closed
 	err     error // set before done is closed
 }
 

@@ -38,10 +38,10 @@ type scanner struct {
 	// earlier releases ignore both.
 	keysOnly bool
 	before   mvcc.Timestamp
-	oldest   mvcc.Timestamp // lowest commit timestamp that before has left out so far; 0: none
-	trace    []byte         // in every request
-	// records scans records in place of values: with acks those of acknowledgments too, and with
-	// since older ones above it.
+	oldest   mvcc.Timestamp // lowest commit timestamp left out because of `before` so far; 0: none
+	trace    []byte         // the caller's span, for every request
+	// records makes the scan yield write records in place of values, acks also those of
+	// acknowledgments, and since, if not 0, also older records above it.
 	records, acks bool
 	since         mvcc.Timestamp
 	resumeTS      uint64 // commit timestamp of the last record of the cell resume; 0: the cell is complete
@@ -380,7 +380,7 @@ func (m *merge) emit(c mvcc.ReadCell) bool {
 		m.row = c.Cell.Row
 	}
 	if m.pages.keysOnly {
-		c.Value = nil // from a buffered write, or from a node without scans of keys
+		c.Value = nil // of a buffered write, or from a node of an earlier release
 		return m.yield(c, nil)
 	}
 	// Copy: the user may change the value, and its message or buffer may be read again.

@@ -71,7 +71,7 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 			}
 			p.locking = true
 		}
-		if p.locking { // two phases from here on
+		if p.locking { // the last part commits in two phases too
 			p.last, p.intents = onePhase{}, p.t.notifies
 		}
 		if err == nil && !p.locked {
@@ -178,7 +178,7 @@ func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 	if err == nil {
 		commitTS, err = p.last.send(ctx)
 	}
-	if errors.Is(err, errManyTablets) { // the span is dropped
+	if errors.Is(err, errManyTablets) { // the span is not ended and so not exported
 		return 0, err
 	}
 	endSpan(span, err)
@@ -295,7 +295,7 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 			}
 			continue
 		case request.Refused:
-			if errors.Is(err, ErrTooLarge) && n+len(in) > 1 { // as in cellPart.halves
+			if errors.Is(err, ErrTooLarge) && n+len(in) > 1 { // too many effects (cellPart.halves)
 				most = max(1, (n+len(in))/2)
 				continue
 			}
@@ -355,7 +355,7 @@ func (p *twoPhase) finish(ctx context.Context, done decision) {
 		return
 	case done.commitTS != 0:
 		p.c.stats.Secondaries.Add(1)
-	case !errors.Is(err, errContradicted): // the locks expire
+	case !errors.Is(err, errContradicted): // rolled back: the locks left behind expire
 		return
 	}
 	p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts",
@@ -427,8 +427,8 @@ func (p *twoPhase) follow(commitTS mvcc.Timestamp) {
 	p.finishLater(p.decidedAt(commitTS))
 }
 
-// split separates intents into those that d holds, up to room bytes and MaxBatchCells/4, and the
-// rest.
+// split separates the intents into those of cells in d, up to a weight of room and a number of
+// MaxBatchCells/4, and the others.
 func split(d *pb.TabletDescriptor, intents []mvcc.Cell, room int) (in, out []mvcc.Cell) {
 	for _, c := range intents {
 		w := c.IntentDecisionWeight()

@@ -16,9 +16,9 @@ import (
 // reads at our commit timestamp find either its lock or the record that replaced the lock, and
 // their results never change: they are the snapshot that every later transaction sees.
 
-// validate returns nil if no validated cell has changed or is locked between the start
-// timestamp and commitTS. It never waits for a lock: two transactions that validate each
-// other's writes would deadlock.
+// validate returns nil if no validated cell has a commit from the start timestamp up to commitTS,
+// or a lock that may become one. It resolves locks, but never waits for one: two transactions that
+// validate each other's writes would deadlock.
 func (t *Txn) validate(ctx context.Context, commitTS mvcc.Timestamp) error {
 	cells := t.validations
 	if len(cells) == 0 {

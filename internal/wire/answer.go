@@ -41,9 +41,9 @@ func AnswerMemory(resp *pb.TabletResponse) int {
 	return n
 }
 
-// Capped returns the answer to a read, or a refusal if the answer is larger than the request's
-// MaxAnswerBytes; 0 means no limit. The evaluator calls it before the next read, so that an
-// oversized answer is never queued.
+// Capped returns resp, the answer to a read, or a refusal (NoRoom) if its memory exceeds the
+// request's MaxAnswerBytes; 0 means no limit. The evaluator calls it before it evaluates the next
+// read, so that an oversized answer is never queued.
 func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 	if req.GetMaxAnswerBytes() == 0 || resp.GetError() != nil {
 		return resp
@@ -69,5 +69,5 @@ func NoRoom(req *pb.TabletRequest, n int) *pb.TabletResponse {
 	}}
 }
 
-// answerRetry is the retry delay after a refusal, in milliseconds.
+// answerRetry is the retry delay that NoRoom returns, in milliseconds.
 const answerRetry = 10

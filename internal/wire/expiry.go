@@ -12,9 +12,9 @@ import (
 
 // Conversion of the expiry of tables.
 
-// ExpiryPB converts the age of all columns that columns does not name, and theirs, rounded up to
-// milliseconds. It returns nil if after is 0 and columns is empty, and an error for a negative age.
-// Meta checks the other limits.
+// ExpiryPB converts after, the age for the columns that are not in the map columns, and the ages in
+// this map, all rounded up to milliseconds. It returns nil if after is 0 and columns is empty, and
+// an error for a negative age. Meta checks the other limits.
 func ExpiryPB(after time.Duration, columns map[string]time.Duration) (*pb.TableExpiry, error) {
 	if after == 0 && len(columns) == 0 {
 		return nil, nil

@@ -67,7 +67,7 @@ var (
 	opTransferLeader = Operation{"transfer_leader", ByTablet, Finishes, AccessNone, SmallAnswer}
 	opChecksum       = Operation{"checksum", ByTablet, Finishes, AccessNone, SmallAnswer}
 
-	// Rows of requests that share a field with others but only read.
+	// Rows of the requests in the fields mark and checksum that only read.
 	opReadMark     = Operation{"mark", ByLeader, Repeats | Finishes, AccessNone, SmallAnswer}
 	opReadChecksum = Operation{"checksum", ByReplica, Repeats | Finishes, AccessNone, SmallAnswer}
 

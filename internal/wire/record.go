@@ -101,7 +101,7 @@ func FillResult(out *pb.MutationResult, r *mvcc.Result) {
 	out.MinCommitTs = uint64(r.MinCommitTS)
 	for _, l := range r.Locks {
 		info := LockInfoPB(l)
-		if r.Status == mvcc.StatusLive { // of an asynchronous commit, which these cells decide
+		if r.Status == mvcc.StatusLive { // the secondaries decide an asynchronous commit
 			info.Lock.Secondaries = CellsPB(l.Lock.Secondaries)
 		}
 		out.Locks = append(out.Locks, info)

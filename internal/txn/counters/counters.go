@@ -47,8 +47,8 @@ type Latencies struct {
 	// Unknown.
 	Whole map[Kind]map[Outcome]metrics.Histogram
 	Steps map[Step]metrics.Histogram
-	// ByName is by Options.Name, of the first names used, and outcome: Committed, Conflicted
-	// or Failed.
+	// ByName is by Options.Name, for the first maxTimed names used, and by outcome: Committed,
+	// Conflicted or Failed.
 	ByName map[string]map[Outcome]metrics.Histogram
 }
 

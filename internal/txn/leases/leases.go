@@ -169,7 +169,7 @@ func (l *Leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration 
 	l.oldest(mvcc.Timestamp(r.Bound))
 	pause := max(time.Duration(r.TtlMs)*time.Millisecond/3, time.Millisecond)
 	l.held, l.renewAt = oldest, time.Now().Add(pause)
-	return min(pause, max(l.after, time.Millisecond)) // soon enough to release the lease
+	return min(pause, max(l.after, time.Millisecond)) // soon enough to release an unused lease
 }
 
 // release ends the lease if one is held.

@@ -105,8 +105,8 @@ type effectsAnswer struct {
 }
 
 // walk queries every tablet, several at once, and then again those with pending work, until
-// there is none. It queries these one after another: each query loads the runs it waits for,
-// and the slowest tablet decides the total anyway.
+// there is none. It queries these one after another: each query adds load to the
+// nodes that do the runs it waits for, and the slowest tablet decides the total anyway.
 func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWalk, error) {
 	now := &effectsWalk{seen: map[wire.Position]*pb.EffectsResponse{}}
 	var mu sync.Mutex
@@ -183,8 +183,8 @@ func (w *effectsWait) ask(ctx context.Context, at wire.Position,
 	return effectsAnswer{n.GetEffects(), at, tablet}, err
 }
 
-// add records an answer. Work that no process was known to run may have run all the same, and
-// its effects may be in any tablet.
+// add records an answer. A change of the held work sets again, too: what no process was known to
+// run may have run all the same, and its effects may be in any tablet.
 func (w *effectsWalk) add(a effectsAnswer, before *effectsWalk) {
 	w.again = w.again || a.Waiting || a.Written ||
 		!slices.EqualFunc(a.Held, before.seen[a.at].GetHeld(),

@@ -29,7 +29,7 @@ const (
 // context would fail all others.
 type Oracle struct {
 	transport Transport
-	timeout   time.Duration // of a caller's wait during failures
+	timeout   time.Duration // of the retries of a failed request, before its callers fail
 	lockTTL   time.Duration
 	traced    bool
 	local     AtOnce        // nil: not supported by the transport
@@ -251,7 +251,8 @@ func (o *Oracle) Accept(first, last, floor mvcc.Timestamp) error {
 	// never accepts a lower timestamp, so that at least its own transactions stay in order.
 	if first <= floor {
 		o.Refused.Add(1)
-		return Errorf("%w: the oracle granted timestamp %d after %d", ErrUnavailable, first, floor)
+		return Errorf("%w: the oracle granted timestamp %d, not above %d, which it granted before",
+			ErrUnavailable, first, floor)
 	}
 	o.Received.Add(uint64(last - first + 1))
 	for {

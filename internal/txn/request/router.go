@@ -120,7 +120,7 @@ func (r *Router) Locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 }
 
 // LocateBefore returns the tablet that holds the rows of p's table just below p, for scans in
-// descending order. Meta only looks up the tablet of a row, so locateBefore passes the
+// descending order. Meta only looks up the tablet of a row, so LocateBefore passes the
 // greatest possible row below p.
 func (r *Router) LocateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := r.tablets.FindBefore(p); d != nil {
@@ -166,7 +166,7 @@ func (r *Router) Try(ctx context.Context, d *pb.TabletDescriptor,
 		return nil, Unknown, Errorf("%w: no reply to an operation: %w", ErrUnavailable, err)
 	}
 	if resp.Error == nil {
-		// A tablet answers Status even if the sender assumes a wrong range.
+		// A tablet answers Status even to a wrong epoch, so the epoch of its answer counts.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
 			r.WrongTablet.Add(1)
 			r.tablets.Heal(d, []*pb.TabletDescriptor{now})
@@ -206,7 +206,8 @@ func judge(e *pb.Error) (Verdict, error) {
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond
 		return Busy, &OverloadedError{RetryAfter: after, Message: e.Message}
 	case pb.Error_CODE_DISK_FULL:
-		if e.RetryAfterMs > 0 { // A node with free disk space may lead the tablet soon.
+		// Try again: a node with free disk space may lead the tablet by then.
+		if e.RetryAfterMs > 0 {
 			return AskLater, wrap(ErrDiskFull)
 		}
 		// The shortage may last, so prewrites and one-phase commits fail; second phases and
@@ -330,7 +331,7 @@ func (r *Router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.Obs
 	}
 }
 
-// rowPage is the number of locks that lockAt requests at once.
+// rowPage is the number of locks that LockAt requests at once.
 const rowPage = 16
 
 // LockAt returns the lock on the cell, if there is one.

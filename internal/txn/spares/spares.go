@@ -20,8 +20,9 @@ const (
 	// maxSpares is the maximum number of spare timestamps that are kept; as many callers can
 	// commit concurrently without a request. When one more arrives, the older half is dropped.
 	maxSpares = 256
-	// maxSpareAge is the age at which a spare timestamp is dropped. It is far shorter than history is
-	// kept, so that a tablet can tell what has become of a transaction with such a timestamp.
+	// maxSpareAge is the time after its arrival at which a spare timestamp is dropped. It is far
+	// shorter than history is kept, so that a tablet can tell what has become of a transaction with
+	// such a timestamp.
 	maxSpareAge = 2 * time.Second
 	// sparesAfterConflict is the number of commits after a conflict that request their start
 	// timestamps from the oracle. It bounds the share of commits refused for their spare timestamp, at

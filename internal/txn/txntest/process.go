@@ -230,7 +230,7 @@ func (noAdmin) NewStream(context.Context, *grpc.StreamDesc, string,
 	return nil, errNoMeta
 }
 
-// Worker returns the process.
+// Worker returns the identity of the process in its locks.
 func (p *Process) Worker() mvcc.Worker { return p.worker }
 
 // Close does nothing.
