@@ -14,7 +14,7 @@ const maxNotifyError = 1 << 10
 // nothing and may be repeated: the timestamp of an entry never decreases.
 //
 //   - StatusOK: every notify cell has an N entry of TS or newer. StatusNotifyOnly: the column at
-//     ConflictAt is not weak; no observer's notify cell, if it is a replay.
+//     ConflictAt is not weak or, in a replay, ConflictAt is no observer's notify cell.
 func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.TS); err != nil {
 		return Result{}, nil, err

@@ -270,8 +270,8 @@ type ReadCell struct {
 }
 
 // ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what stopped the
-// scan: resolve it and resume after Last. Done means that the span (or MaxRows) is exhausted; else
-// resume after Last or, if LastTS is not 0, in Last after that record.
+// scan: resolve it and resume after Last. Done means that the span or MaxRows is exhausted; else
+// resume after Last or, if LastTS is not 0, within the cell Last, below the record at LastTS.
 type ScanResult struct {
 	Status Status
 	Cells  []ReadCell

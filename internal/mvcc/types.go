@@ -118,7 +118,7 @@ type LockInfo struct {
 type Notify struct {
 	TS       Timestamp
 	Attempts uint32    // failed runs since TS; conflicts do not count
-	ParkedTS Timestamp // not zero: given up at that time, waits for a replay or a newer write
+	ParkedTS Timestamp // not 0: when its runs were given up, until a replay or a newer write
 	Replay   bool      // run once even if the ack is newer (back-fill)
 	Error    string    // the last failure, cut to 1 KiB
 	Origins  Origins   // the users' commits that caused the notification

@@ -50,7 +50,7 @@ type ChangeSpec struct {
 type Change struct {
 	Table string
 	mvcc.ReadCell
-	Initial  bool           // part of the state at the beginning
+	Initial  bool           // a cell of the initial state (ChangeSpec.After is 0)
 	Resolved mvcc.Timestamp // not 0: every change up to it has been yielded; the other fields are zero
 }
 

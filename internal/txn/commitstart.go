@@ -37,9 +37,9 @@ func (s *commitStart) begin(ctx context.Context, t *Txn) error {
 	return s.request(ctx, t)
 }
 
-// restart replaces a spare timestamp at which the commit was surely refused: the other commit may
-// have ended before this transaction began. The transaction has read nothing, so its writes need
-// not be computed again.
+// restart replaces a spare timestamp at which the commit was surely refused: the conflicting
+// commit may have ended before this transaction began. The transaction has read nothing, so its
+// writes need not be computed again.
 func (s *commitStart) restart(ctx context.Context, t *Txn) error {
 	t.c.spares.Conflicted()
 	s.spare = false

@@ -242,7 +242,7 @@ func (p *twoPhase) cells() (written, locked, intents []mvcc.Cell) {
 type decision struct {
 	commitTS       mvcc.Timestamp // 0: rolled back
 	cells, intents []mvcc.Cell
-	locked         []mvcc.Cell // without a write
+	locked         []mvcc.Cell // cells locked without a write
 }
 
 // decidedAt returns the decision after it has been applied only to the primary and the part

@@ -110,7 +110,8 @@ func (b *Group) Flush() {
 	generation.Wait()
 }
 
-// Close waits for running work, cancels the rest after the timeout, and joins all goroutines.
+// Close waits for running work for at most the timeout, cancels what has not ended by then, and
+// joins all goroutines.
 // It returns false if the client was already closed.
 func (b *Group) Close() bool {
 	if b.closed.Swap(true) {

@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// Counters are the counters of a client that none of its parts owns, since it was created. The zero
-// value is ready to use.
+// Counters are those counters of a client that belong to none of its parts. They count from the
+// client's creation. The zero value is ready to use.
 type Counters struct {
 	Begun, Retries, RolledBack, Secondaries     atomic.Uint64
 	Reads, ReadCells, CacheHits, ScanPages      atomic.Uint64

@@ -105,8 +105,9 @@ func (r *Router) Locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 				return d, nil
 			}
 			if len(found) > 0 && wire.Holds(found[0], p) {
-				// The cache has newer descriptors that overlap it: the answering node's map is
-				// stale. Only the tablet's own answer (CODE_WRONG_TABLET) corrects it.
+				// The cache has newer descriptors that overlap found[0]: the answering node's map
+				// is stale. Only the answer of this tablet (CODE_WRONG_TABLET) shows which one
+				// holds p now.
 				return found[0], nil
 			}
 			err = Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
