@@ -44,8 +44,8 @@ func Main(register func(r *percolator.Registry), opts ...Option) {
 	os.Exit(cli.Run(context.Background(), line, os.Args[1:]))
 }
 
-// start sets the runtime's memory limit, to a part of the node's memory budget unless GOMEMLIMIT is
-// set, and its number of processors, and opens a node.
+// start opens a node. Before, it sets the Go runtime's memory limit to a part of the node's memory
+// budget, unless GOMEMLIMIT is set, and raises GOMAXPROCS as processors.AddSpare does.
 func start(ctx context.Context, cfg node.Config) (shell.RunningNode, error) {
 	memory.Hold(memory.Find(cfg.Memory))
 	processors.AddSpare()

@@ -49,7 +49,8 @@ type Config struct {
 // further changes, waits for its runs, and returns nil, or an error that names what was still
 // running after DrainTimeout. It returns an error earlier if the registration is invalid, if no
 // node answers within 10 s or accepts the observers within 15 s, or if the cluster refuses the
-// worker: for its role, for its grants, or because an observer contradicts one of the cluster.
+// worker: for its role, for its grants, or because the cluster has an observer of the same name
+// with another column or kind (strong or weak).
 func Run(ctx context.Context, addrs []string, register func(*percolator.Registry), cfg Config) error {
 	registry := percolator.NewRegistry()
 	register(registry)

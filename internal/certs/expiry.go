@@ -42,7 +42,8 @@ func (e Expiry) Problem(now time.Time) string {
 	return ""
 }
 
-// inDays returns the remaining time in whole days, so that daily repetitions of it differ.
+// inDays returns the remaining time in whole days, so that the warning of each day has another
+// text.
 func inDays(left time.Duration) string {
 	switch days := int(left / (24 * time.Hour)); days {
 	case 0:

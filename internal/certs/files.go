@@ -222,8 +222,9 @@ func listHosts(hosts []string) string {
 	return strings.Join(hosts, ", ")
 }
 
-// Roleless returns the file and name of the client's certificate in the same folder if it has no
-// client role, as early builds issued them. Otherwise file is empty.
+// Roleless examines the file client.crt in the folder of f. If its certificate has the role Client,
+// as early builds issued them, it returns the file's name and the certificate's. Otherwise file is
+// empty.
 func (f *Files) Roleless() (file, name string) {
 	found, err := readCerts(filepath.Join(filepath.Dir(f.source.Cert), ClientCert))
 	if err != nil {

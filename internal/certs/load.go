@@ -40,7 +40,7 @@ func ClientSource(dir string) Source {
 type loaded struct {
 	roots       *x509.CertPool
 	authorities []*x509.Certificate // in roots
-	revoked     revoked             // by these authorities
+	revoked     revoked             // certificates that authorities have revoked
 	pair        *tls.Certificate    // nil: none
 }
 

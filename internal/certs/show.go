@@ -67,7 +67,7 @@ func describeKeys(dir string) []Info {
 	case err == nil:
 		i.Name = fmt.Sprintf("keys: %d", len(keys))
 	case errors.Is(err, fs.ErrPermission):
-		i.Name = "not readable by this user" // a user that monitors certificates need not be able to
+		i.Name = "not readable by this user" // no Problem: monitoring does not need the keys
 	case !errors.Is(err, fs.ErrNotExist):
 		i.Problem = fmt.Sprintf("unreadable, or a key is not %d bytes in base64", gossipKeyBytes)
 	default:

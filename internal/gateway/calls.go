@@ -102,7 +102,8 @@ func (s *service) tokenCaller(ctx context.Context, token string) (rpc.Caller, er
 	return who, err
 }
 
-// recheck returns an error if the certificate or the token of a call has been revoked since, or the token has expired.
+// recheck returns an error if the certificate or the token of a call has been revoked since the
+// call began, or the token has expired.
 func (s *service) recheck(ctx context.Context) (err error) {
 	c := ctx.Value(callerKey{}).(*call)
 	if c.who.By == rpc.ByToken {

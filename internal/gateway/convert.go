@@ -46,8 +46,8 @@ func keysOf(all []*gw.Key) ([]percolator.CellKey, error) {
 	return keys, nil
 }
 
-// checkTable returns an error if a request may not name the table. The gateway's own transport may use its
-// table, so that requests must not.
+// checkTable returns an error if a request may not name the table. It refuses rpc.OutcomesTable,
+// because internal/rpc lets every caller use that table through the gateway.
 func checkTable(name string) error {
 	switch name {
 	case "":

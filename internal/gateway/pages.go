@@ -13,8 +13,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Pages of scans. A full page ends at the next end of a row, or once it is twice as large. Its
-// token has the position after it, the timestamp, and a hash of the request that it belongs to.
+// Pages of scans. A page that has reached its size, in cells or in bytes, ends at the next end of a
+// row, or within the row at twice that size. Its token has the position after the page, the
+// timestamp of the scan, and a hash of the request.
 
 const (
 	defaultPage, maxPage = 1000, 10000 // cells

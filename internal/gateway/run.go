@@ -26,11 +26,11 @@ const (
 	maxFailure = 1 << 10
 )
 
-// run is what a session of a run has in addition.
+// run is what the session of an observer's run has in addition to the fields of other sessions.
 type run struct {
 	worker  *workerStream
 	txn     *runTxn
-	verdict chan error // capacity 1: what the function returns
+	verdict chan error // capacity 1: what perform returns, from Finish
 }
 
 // perform sends a run to the worker, and returns once the worker has finished it. It is the function of all observers of
@@ -71,7 +71,7 @@ func (w *workerStream) perform(ctx context.Context, tx *percolator.Tx, name stri
 	case <-w.dead:
 		return w.reason()
 	case <-ctx.Done():
-		select { // if this is not sent, the worker continues the run in vain
+		select { // if out is full, the worker is not told, and continues the run in vain
 		case w.out <- &gw.ObserveResponse{Canceled: []string{one.id}}:
 		default:
 		}
@@ -79,7 +79,8 @@ func (w *workerStream) perform(ctx context.Context, tx *percolator.Tx, name stri
 	}
 }
 
-// begin lists the session of a run, unless the worker is dead.
+// begin adds the session of a run to those of the node and of the worker, unless the worker is
+// dead.
 func (w *workerStream) begin(one *session) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +196,7 @@ func (c runClient) Begin(ctx context.Context, name string) (observer.Txn, error)
 type runTxn struct {
 	observer.Txn
 	w     *workerStream
-	user  *percolator.Tx // handed out and perhaps not taken by a function yet; guarded by w.mu
+	user  *percolator.Tx // set by User: the key in w.txns until begin or end deletes it
 	once  sync.Once
 	ended chan struct{}
 	// Valid once ended is closed.

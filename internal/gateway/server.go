@@ -150,7 +150,8 @@ func Open(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// withHTTP2 returns the configuration with the protocols of HTTP, also where it differs by client.
+// withHTTP2 returns a copy of the configuration that offers HTTP/2 and HTTP/1.1 by ALPN, as do the
+// configurations that its GetConfigForClient returns.
 func withHTTP2(cfg *tls.Config) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{"h2", "http/1.1"}
@@ -196,7 +197,7 @@ func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	opts := []connect.HandlerOption{
 		connect.WithCodec(jsonCodec("json")), connect.WithCodec(jsonCodec("json; charset=utf-8")),
-		connect.WithSendMaxBytes(maxMessage), // body bounds what is read
+		connect.WithSendMaxBytes(maxMessage), // the size of requests is bounded by the type body
 		// No compression: a small compressed message may expand to a large one.
 		connect.WithCompression("gzip", nil, nil), connect.WithInterceptors(calls{s}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {

@@ -48,9 +48,11 @@ type sessions struct {
 	memory            *semaphore.Weighted
 	expired           *atomic.Uint64 // counts sessions that end with their leases
 
-	mu     sync.Mutex
-	byID   map[string]*session
-	open   int             // sessions that count against maxSessions: without those of runs, and those that Commit has ended
+	mu   sync.Mutex
+	byID map[string]*session
+	// sessions that count against maxSessions: neither those of runs nor those that Commit has
+	// ended
+	open   int
 	own    map[*caller]int // of open, by caller
 	kept   int             // maximum length of past
 	past   []*session      // sessions that Commit has ended, the oldest first, possibly removed since
@@ -92,7 +94,7 @@ func (all *sessions) begin(s *session) error {
 	switch {
 	case all.closed:
 		return percolator.ErrClosed
-	case s.run != nil: // the credit of its worker bounds it
+	case s.run != nil: // ObserveRequest.concurrency bounds the runs of a worker
 	case all.open >= maxSessions:
 		return txn.Errorf("%w: this node already has %d sessions", percolator.ErrOverloaded, maxSessions)
 	case all.own[s.who] >= maxOwnSessions:
@@ -111,7 +113,8 @@ func (all *sessions) begin(s *session) error {
 	return nil
 }
 
-// expire ends the session if its lease has ended, and otherwise waits until it may have.
+// expire ends the session if its lease has ended, and otherwise sets the timer that calls expire
+// again to the time at which it ends at the earliest.
 func (all *sessions) expire(s *session) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -147,7 +150,8 @@ func (all *sessions) remove(s *session) {
 	s.who.release()
 }
 
-// stop ends what the session counts against the bounds. The caller holds mu.
+// stop releases the memory of the session's writes, and no longer counts the session against
+// maxSessions and maxOwnSessions. The caller holds mu.
 func (all *sessions) stop(s *session) {
 	all.memory.Release(s.held)
 	s.held = 0
@@ -245,7 +249,7 @@ func (all *sessions) commit(who *caller, id string, ofRun bool) (s *session, fir
 		return nil, false, errSessionBusy
 	}
 	s.ending = make(chan struct{})
-	s.calls++ // until ended: the lease does not end a commit
+	s.calls++ // the method ended undoes it: while a commit runs, the session does not expire
 	return s, true, nil
 }
 

@@ -35,7 +35,7 @@ type Stats struct {
 	Answered map[string]uint64 // calls and streams that have ended, by Connect's code, "ok" if there is no error
 	Calls    int               // running now
 	Clients  int               // identities with a client now
-	Sessions int               // now, without those of runs and those that Commit has ended
+	Sessions int               // now; neither those of runs nor those that Commit has ended
 	Watches  int64             // streams of changes now
 	Expired  uint64            // sessions that ended with their leases
 }

@@ -54,8 +54,8 @@ func (s *service) DropSubscriber(ctx context.Context,
 // watch passes the feed of the request to send until ctx ends, or the feed or send fails. What has
 // arrived while a message was sent is the next message. The first one says where the feed has begun,
 // unless it begins with the initial state: otherwise a caller that began with the present, and
-// begins again while a lock holds resolved timestamps back, would miss changes. It is sent with the
-// first element, so a caller whose stream ends before it begins with the present again.
+// begins again while a lock holds resolved timestamps back, would miss changes. It is sent once the
+// feed has its first element; a caller whose stream ends earlier begins with the present again.
 func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw.WatchResponse) error) error {
 	s.counters.watches.Add(1)
 	defer s.counters.watches.Add(-1)
@@ -87,7 +87,7 @@ func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw
 	}()
 	defer func() {
 		cancel()
-		for range changes { // until it has ended
+		for range changes { // until the goroutine of the feed has ended
 		}
 	}()
 	enc := encoder{req.Encoding == gw.Encoding_ENCODING_BYTES}

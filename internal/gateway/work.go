@@ -105,15 +105,16 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 		w.die(txn.Errorf("%w: the node is stopping", percolator.ErrUnavailable)) // not a failure of its runs
 	}
 	w.die(errWorkerLost)
-	// Either serve has put the result back into ended, or the worker is dead and Run returns.
+	// Either serve has put the result of worker.Run back into ended, or worker.Run is about to
+	// return, because the worker is dead.
 	if last := <-ended; err == nil {
 		err = last
 	}
 	return err
 }
 
-// serve sends runs until the worker has retired, dies, or ctx ends. It passes what it receives from ended on to the
-// caller.
+// serve sends runs until the worker has retired, dies, or ctx ends. If it receives the result of
+// worker.Run from ended, it puts it back for its caller.
 func (w *workerStream) serve(ctx context.Context, stream *connect.ServerStream[gw.ObserveResponse],
 	ended chan error) error {
 	beat := time.NewTicker(workBeat)
@@ -154,7 +155,7 @@ func (w *workerStream) serve(ctx context.Context, stream *connect.ServerStream[g
 }
 
 // die ends the worker, unless it is dead already. Of its runs only those that are being finished
-// can still commit; its changes go to others.
+// can still commit; the node hands the changes of the others to other processes.
 func (w *workerStream) die(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

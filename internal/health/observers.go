@@ -83,7 +83,7 @@ func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 			"The runs are retried automatically. Check the services that the function needs; the log lists "+
 				"the failed runs.")
 	}
-	loops := map[string]int{} // number of rows by cycle; findings name no rows, which need a login
+	loops := map[string]int{} // number of rows by cycle; findings name no rows: they need no login
 	for _, r := range s.GetRows() {
 		if r.GetCycle() != "" {
 			loops[r.Cycle]++

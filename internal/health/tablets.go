@@ -143,7 +143,7 @@ func (e *examination) badReplicas() (stale, unready map[uint64]map[uint64]bool) 
 	}
 	for _, r := range e.status.GetNodes() {
 		for _, t := range r.GetStatus().GetTablets() {
-			for _, p := range t.GetReplicas() { // only a leader has them
+			for _, p := range t.GetReplicas() { // empty unless this replica leads
 				tablet, replica := t.GetTablet().GetTabletId(), p.GetReplica().GetReplicaId()
 				if p.GetStale() {
 					note(stale, tablet, replica)

@@ -12,8 +12,8 @@ import (
 
 // Limits on look-ups of invalid tokens in meta. Tokens are too long to guess, so a valid one is
 // never refused for good: after maxGuesses invalid tokens of one kind (prefix and address), further
-// tokens of that kind are looked up one at a time, except those found valid before. Requests call
-// it on their goroutines.
+// tokens of that kind are looked up one at a time, except those found valid before. The methods of
+// guesses run on the goroutines of requests.
 
 const (
 	// maxGuesses is the number of invalid tokens of one kind within guessTime after which others of

@@ -32,7 +32,7 @@ func onlyOwnHost(names func() []string, next http.Handler) http.Handler {
 }
 
 // OwnHost reports whether a request's host, with or without a port, is the node's: an IP address, localhost,
-// or one of the names. Clients that send none (HTTP/1.0) are not browsers.
+// or one of the names. A request without a host (HTTP/1.0) also passes, since no browser sends one.
 func OwnHost(hostport string, names func() []string) bool {
 	host := hostOf(hostport)
 	if host == "" || host == "localhost" {

@@ -28,7 +28,7 @@ import (
 type User struct {
 	Name, Role string
 	How        string    // how the user was identified: "token" or "certificate"
-	Expires    time.Time // zero: not before the connection does
+	Expires    time.Time // of the token; zero, with a certificate: when the connection ends
 	MayAct     bool      // the user's role includes the operator's
 }
 
@@ -106,7 +106,7 @@ func (l *logins) serve(mux *http.ServeMux) {
 		}
 		var refusal *Refusal
 		if errors.As(err, &refusal) && refusal.Code == CodeLogin {
-			l.setCookie(w, "", time.Unix(0, 0)) // otherwise each request would count as a guess
+			l.setCookie(w, "", time.Unix(0, 0)) // otherwise every request counts as a guess
 		}
 		l.sendUser(w, user, problem)
 	}))
@@ -282,7 +282,7 @@ func refuse(w http.ResponseWriter, err error) {
 
 func tell(w http.ResponseWriter, status int, what map[string]any) {
 	body, err := json.Marshal(what)
-	if err != nil { // cannot happen: what has only texts, numbers and booleans
+	if err != nil { // cannot happen: the map contains only texts, numbers and booleans
 		status, body = http.StatusInternalServerError, []byte("{}")
 	}
 	sendJSON(w, status, body)

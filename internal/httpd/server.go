@@ -159,7 +159,9 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 		promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	logins := newLogins(o)
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, req *http.Request) {
-		status := o.Status(req.Context()) // before the view: grants are known once the node serves
+		// Before the view: one of a node that does not serve yet knows no grants, and would hide
+		// nothing in a later status.
+		status := o.Status(req.Context())
 		body, err := pbjson.Marshal(logins.viewOf(req).Narrow(status))
 		if err != nil {
 			text(w, http.StatusInternalServerError, err.Error())

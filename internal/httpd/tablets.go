@@ -99,7 +99,7 @@ var tabletOrders = map[string]func(tablet) uint64{
 	"trouble": tablet.trouble,
 	"lock": func(t tablet) uint64 { // the oldest
 		if t.GetOldestLockTs() == 0 {
-			return min(t.GetLocks(), 1) // reservations, whose age is not known
+			return min(t.GetLocks(), 1) // locks of unknown age: after those of known age
 		}
 		return math.MaxUint64 - t.GetOldestLockTs()
 	},

@@ -38,8 +38,8 @@ type found struct {
 }
 
 // NewTokens returns Tokens that find looks up, as Operators.Identify does. The user of a valid
-// token is kept for the duration, at most: a revocation takes as long. 0 means that each use looks
-// the token up.
+// token is kept for at most the duration kept since its look-up began, so a revocation takes effect
+// within that time. If kept is 0, each use looks the token up.
 func NewTokens(find func(ctx context.Context, token string) (User, error), kept time.Duration) *Tokens {
 	return &Tokens{
 		find: find, kept: kept, now: time.Now, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps),

@@ -89,9 +89,9 @@ func (w *clusterWatch) now(ctx context.Context, age time.Duration) (clusterNews,
 	}
 }
 
-// listen returns a channel that receives each new status, until leave is called. It holds the last
-// one at once if that is recent. ok is false if there are too many listeners or the watch is
-// closed.
+// listen returns a channel that receives each new status, until leave is called. If the last status
+// is not older than the polling interval, the channel already holds it. ok is false if there are
+// maxListeners listeners already or the watch is closed.
 func (w *clusterWatch) listen() (news chan clusterNews, leave func(), ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

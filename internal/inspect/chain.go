@@ -63,7 +63,7 @@ type Step struct {
 	Repeats    int    `json:"repeats,omitempty"`
 	RepeatedTS uint64 `json:"repeated_ts,omitempty"`
 
-	at *pb.Cell // a cell of a row that it wrote to; for a waiting run, the observed cell
+	at *pb.Cell // a cell of a row that the step wrote to; for a waiting run, the observed cell
 }
 
 // WroteCell is a cell that a transaction wrote.
@@ -311,7 +311,8 @@ func (t *Chain) triggered(ctx context.Context, step *Step, found *traces) ([]*St
 	var runs []*Step
 	for _, w := range found.writes {
 		for _, o := range t.observersOf(w.cell) {
-			// More runs would exceed t.Limit.
+			// The observers of a column are all weak, and then found.notified has their runs, or
+			// all strong. More runs than t.Limit are not shown.
 			if o.Weak || len(t.Steps)+len(runs) > t.Limit {
 				break
 			}
@@ -330,7 +331,8 @@ func (t *Chain) triggered(ctx context.Context, step *Step, found *traces) ([]*St
 		runs = append(runs, run)
 	}
 	slices.SortStableFunc(runs, func(a, b *Step) int {
-		return cmp.Compare(a.StartTS-1, b.StartTS-1) // 0 is the greatest
+		// StartTS is 0 for a run that has not started: it wraps around, and so sorts last.
+		return cmp.Compare(a.StartTS-1, b.StartTS-1)
 	})
 	return runs, nil
 }

@@ -36,7 +36,7 @@ func Shortened(s string, most int) string {
 		return Printable(s)
 	}
 	cut := min(most, len(s)-1)
-	for len(Printable(s[:cut])) > 2*most { // escaped bytes are four characters wide
+	for len(Printable(s[:cut])) > 2*most { // an escaped byte, such as \xff, is four characters wide
 		cut /= 2
 	}
 	for start := cut; cut > 0 && cut > start-utf8.UTFMax && !utf8.RuneStart(s[cut]); {

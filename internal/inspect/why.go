@@ -38,7 +38,7 @@ type Why struct {
 	names  *Names
 	onNode bool            // a node runs the observer
 	going  *pb.ObserverRow // what the nodes report of the row; nil: no trouble
-	rows   int             // entries of the row, of any column; 0 or 1
+	rows   int             // 1 if the row has entries, of whichever column; else 0
 }
 
 // Change is a write record.
@@ -404,7 +404,7 @@ func (w *Why) Evidence() (facts [][2]string) {
 			Printable(o.Table))
 		addf("queues", "%s", w.queues())
 		if o.Table != w.Table {
-			return facts // the row was not looked at
+			return facts // the row of this table was not read
 		}
 	}
 	switch {

@@ -22,7 +22,8 @@ const (
 	// welcomeTimeout bounds the wait for a node's first settings: the node may have to enter the
 	// observers in the catalogue.
 	welcomeTimeout = 15 * time.Second
-	// figuresPause is the least pause between two messages with figures, except before the last.
+	// figuresPause is the least pause between two messages with the observers' figures, except
+	// before the last message.
 	figuresPause = time.Second
 )
 
@@ -184,7 +185,7 @@ func (s *session) post(add func(*pb.WorkRequest), last bool) {
 	}
 }
 
-// scan makes the node look for all changes.
+// scan asks the node to scan all tablets for changes, also those of which no leader hints.
 func (s *session) scan() {
 	s.mu.Lock()
 	s.scans = true
@@ -254,7 +255,7 @@ func (w *worker) findTraces(ctx context.Context, items []notify.Dirty) {
 	}
 }
 
-// findTrace reads the trace of the change with the notify cell.
+// findTrace reads the trace of the change that set the notification in the cell.
 func (w *worker) findTrace(ctx context.Context, c mvcc.Cell) error {
 	ctx, cancel := context.WithTimeout(ctx, silence/4)
 	defer cancel()

@@ -163,8 +163,8 @@ func (w *worker) open() []*session {
 	return slices.Collect(maps.Values(w.sessions))
 }
 
-// opened lists the session and returns true, unless its node has one already. If no other session
-// scans, this one does.
+// opened adds the session to w.sessions and returns true, unless the worker has another session
+// with its node. If no other session scans, this one does.
 func (w *worker) opened(s *session) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,7 +209,7 @@ func (w *worker) leave() {
 		select {
 		case <-s.closed:
 		case <-late.C:
-			late.Reset(0) // for the others, too
+			late.Reset(0) // the time is over for the remaining sessions, too
 		}
 	}
 	w.end()

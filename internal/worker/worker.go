@@ -79,8 +79,8 @@ func Run(ctx context.Context, transport Transport, registry *percolator.Registry
 	return errors.Join(err, w.close(err))
 }
 
-// worker is one process. The goroutine of Run maintains its sessions; each session has goroutines of
-// its own, which apply settings in turns.
+// worker runs the observers of Run. The goroutine of Run maintains its sessions; each session has
+// goroutines of its own. Of all sessions, one at a time applies settings.
 type worker struct {
 	cfg        Config
 	observers  []percolator.ObserverSpec
@@ -229,7 +229,7 @@ func (w *worker) close(failed error) error {
 		cancel()
 	}
 	for _, s := range w.open() {
-		s.post(func(m *pb.WorkRequest) { m.Leaves = true }, false) // no further cells
+		s.post(func(m *pb.WorkRequest) { m.Leaves = true }, false) // nodes offer no more cells
 	}
 	err := w.dispatcher.Stop(ctx)
 	w.client.Finish(ctx)

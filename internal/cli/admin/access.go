@@ -15,9 +15,10 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// The commands that determine who uses the cluster: for clients; for grants, by which clients may use a
-// table, in the cluster's policy; and for tokens, with which people log in to the console, and browsers
-// to the gateway.
+// The commands that determine who uses the cluster. Those for clients list and end connections;
+// those for grants determine, in the cluster's policy, which clients may use a table; those for
+// tokens create and revoke the secrets with which people log in to the console, and browsers to the
+// gateway.
 
 // ClientCommand groups the commands for clients.
 func ClientCommand(d *shell.Deps) *cobra.Command {

@@ -157,7 +157,7 @@ type resolver struct {
 
 	*shell.Session
 	tables *inspect.Names
-	since  mvcc.Timestamp // the oracle's time when it began
+	since  mvcc.Timestamp // the oracle's time when lock resolve began
 	list   *shell.Listing
 
 	resolved, alive, young int

@@ -250,7 +250,7 @@ type plannedJSON struct {
 	Action      string    `json:"action"` // keep, recover or create
 	Node        uint64    `json:"node,omitempty"`
 	Lost        []uint64  `json:"lost,omitempty"`        // voters that are dead
-	After       uint64    `json:"after,omitempty"`       // last entry of the surviving log
+	After       uint64    `json:"after,omitempty"`       // index of the surviving log's last entry
 	Uncommitted uint64    `json:"uncommitted,omitempty"` // kept entries that are not known to be committed
 	Newest      time.Time `json:"newest,omitzero"`       // time of the replica's newest write
 }

@@ -79,7 +79,8 @@ own values.`,
 	})
 }
 
-// tabletJSON is a tablet in JSON. Here is the report of the answering node's replica; nil without one.
+// tabletJSON is a tablet in JSON. Its field Here has the report of the answering node's replica, or
+// nil if that node has no replica of the tablet.
 type tabletJSON struct {
 	ID    uint64 `json:"id"`
 	Epoch uint64 `json:"epoch"`
@@ -117,7 +118,7 @@ type tabletHere struct {
 	Batches   uint64 `json:"batches"`
 	Proposals uint64 `json:"proposals"`
 	Size      uint64 `json:"size_bytes"`
-	Load      uint64 `json:"load"` // operations per second, recent
+	Load      uint64 `json:"load"` // operations per second, in the last window of at least 2 s
 	Bound     uint64 `json:"bound"`
 	Safepoint uint64 `json:"safepoint"`
 	Garbage   uint64 `json:"garbage"` // approximate number of collectable entries
@@ -197,7 +198,8 @@ func (t *tabletJSON) addReplicas(whole *pb.ClusterStatusResponse) {
 	}
 }
 
-// newTabletJSON converts a descriptor; here is nil if the answering node has no replica.
+// newTabletJSON converts a descriptor. The parameter here is the status of the answering node's
+// replica, or nil if that node has none.
 func newTabletJSON(d *pb.TabletDescriptor, names *inspect.Names, leader uint64,
 	here *pb.StatusResponse) *tabletJSON {
 	t := &tabletJSON{

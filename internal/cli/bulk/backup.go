@@ -237,7 +237,8 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 	return list.End()
 }
 
-// backupRelease returns the command that releases holds. As an operator's request it needs no token.
+// backupRelease returns the command that releases the history held for the next increment of
+// backups. Its request needs no hold's token, because operators may release every hold.
 func backupRelease(d *shell.Deps) *cobra.Command {
 	return d.ClientCommand(&cobra.Command{
 		Use:   "release BACKUP...",
@@ -434,7 +435,7 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 		Tables   []string `json:"tables"`
 		Before   []string `json:"restored_before,omitempty"`
 		Records  int64    `json:"records"`
-		Pending  int64    `json:"pending"` // timers set, one per timer and weak notification
+		Pending  int64    `json:"pending"` // timers set, for restored timers and weak notifications
 		Notified int64    `json:"notified"`
 
 		Settings []backup.Setting `json:"settings"`
@@ -443,8 +444,8 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 		inspect.Clock(mvcc.Timestamp(r.At)), r.Records)
 }
 
-// noteSettings prints the settings of the cluster's policy that changed, or that differ from the
-// backup.
+// noteSettings prints the settings of the cluster's policy that the restore has changed, and those
+// that it has kept although the backup has another value.
 func noteSettings(d *shell.Deps, settings []backup.Setting) {
 	for _, s := range settings {
 		if !s.Kept {

@@ -131,7 +131,7 @@ type exportState struct {
 	TS      uint64         `json:"ts"`            // the snapshot
 	Row     *pbjson.Bytes  `json:"row,omitempty"` // the last one written; nil: none yet
 	Rows    int64          `json:"rows"`
-	Bytes   int64          `json:"bytes"` // of FILE.part; the rest is truncated
+	Bytes   int64          `json:"bytes"` // durable ones of FILE.part; resuming truncates to them
 }
 
 // sameRequest reports whether the state belongs to the same request.
@@ -168,8 +168,8 @@ func (e *export) run(ctx context.Context, s *shell.Session) (err error) {
 	}
 	e.w = bufio.NewWriterSize(e.Out.Raw, 1<<20)
 	if e.name != standardStream {
-		// Lock the file before opening the snapshot: a second process must not move this
-		// one's lease.
+		// Lock FILE.part before opening the snapshot: a second process with the same FILE fails
+		// here, before it changes this one's lease, which has the same name.
 		if err := e.open(); err != nil {
 			return err
 		}
@@ -427,7 +427,8 @@ func (e *export) rangeExtent(ctx context.Context) shell.Extent {
 		Table: mvcc.TableID(w.TableID), Start: string(max(w.Prefix, w.From)), End: string(w.Before),
 		HasEnd: w.Before != "",
 	})
-	return slices.DeleteFunc(all, func(part mvcc.Span) bool { // tablets behind the prefix
+	// Omit tablets that begin after the last row with the prefix.
+	return slices.DeleteFunc(all, func(part mvcc.Span) bool {
 		return !strings.HasPrefix(part.Start, string(w.Prefix))
 	})
 }

@@ -34,8 +34,8 @@ type bulkLoad struct {
 	rows     atomic.Int64
 }
 
-// foreignFlag returns the name of a given flag that cannot be used with --bulk, or, if that is not
-// set, without it; "" if there is none.
+// foreignFlag returns the name of a given flag that cannot be combined with --bulk or, if --bulk is
+// not set, that requires it; "" if no such flag is given.
 func (l *loading) foreignFlag(given func(flag string) bool) string {
 	foreign := []string{"notify"}
 	if l.bulk {
@@ -115,7 +115,8 @@ func refuseObserved(ctx context.Context, s *shell.Session, table string) error {
 // parts divides the input and names it. Standard input is one part.
 func (b *bulkLoad) parts() (source string, parts []backup.LoadPart, err error) {
 	if !b.input.resumable() {
-		// A run with other rows must not continue this one.
+		// The name is random: a later run, whose input may have other rows, must not resume this
+		// one.
 		return fmt.Sprintf("standard input (%s)", rand.Text()), []backup.LoadPart{{Rows: b.part(b.input.from, 0)}}, nil
 	}
 	size := b.input.size
@@ -130,12 +131,12 @@ func (b *bulkLoad) parts() (source string, parts []backup.LoadPart, err error) {
 			return "", nil, err
 		}
 		if start == end {
-			continue // inside of a long line
+			continue // no line begins in this section: a long one spans it
 		}
 		section := func() io.Reader { return io.NewSectionReader(b.input.file, start, end-start) }
 		first, err := newRowReader(section(), b.maxLine).nextGood()
 		if errors.Is(err, io.EOF) {
-			if len(parts) > 0 || end < size { // no good line
+			if len(parts) > 0 || end < size { // no good line in one of several parts
 				return "", nil, coded.Errorf("", "%w: %d bytes from byte %d on have no good line", errBadLine, end-start, start)
 			}
 			break

@@ -14,7 +14,7 @@ import (
 //
 // It rejects every other line, even a correct one; parseRow parses that.
 type plainParser struct {
-	text []byte // the rest of the line
+	text []byte // the part of the line that is not parsed yet
 	// names are the names of columns, which recur. They are one string each, up to maxNames.
 	names map[string]string
 }
@@ -52,7 +52,7 @@ func (p *plainParser) parse(line []byte, limits mvcc.Limits) (row *rowCells, ok 
 			break
 		}
 	}
-	for range 2 { // the ends of the columns and of the line
+	for range 2 { // the closing braces of "columns" and of the line's object
 		if !p.skip('}') {
 			return nil, false
 		}

@@ -42,7 +42,7 @@ type topTablet struct {
 	Tablet uint64            `json:"tablet"`
 	Start  shell.PositionOut `json:"start"`
 	Leader uint64            `json:"leader"`
-	Load   uint64            `json:"load"` // operations a second, lately
+	Load   uint64            `json:"load"` // operations a second, in the last 2 s or more
 	Size   uint64            `json:"size_bytes"`
 	Locks  uint64            `json:"locks"`
 }

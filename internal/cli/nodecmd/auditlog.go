@@ -58,10 +58,10 @@ type auditFile struct {
 	file      *os.File // nil: not open
 	line      bytes.Buffer
 	encode    slog.Handler // puts a record into line
-	torn      bool         // the file may not end with a whole line
-	second    time.Time    // in which refused lines were written
-	refused   int
-	unwritten int // refused lines dropped since the last written one
+	torn      bool         // the file may end with a partial line
+	second    time.Time    // the second in which refused counts
+	refused   int          // lines for refused requests in that second, dropped ones included
+	unwritten int          // refused lines dropped since the last written one
 }
 
 // openAudit opens the file, and creates it if it does not exist.
@@ -98,7 +98,7 @@ func (f *auditFile) write(ctx context.Context, r slog.Record) error {
 		return err
 	}
 	f.line.Reset()
-	if f.torn { // known once the file is open: rotation may have put another one in its place
+	if f.torn { // asked after reopen, which sets it if log rotation has replaced the file
 		f.line.WriteByte('\n')
 	}
 	if err := f.encode.Handle(ctx, r); err != nil {

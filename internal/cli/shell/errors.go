@@ -74,7 +74,8 @@ func (c *Connector) Classify(err error) (code int, hint string) {
 	return ExitFailed, hint
 }
 
-// WithResumeHint adds the hint that running the command again continues after where.
+// WithResumeHint adds the hint that running the same command again resumes it after the position
+// that where describes, such as "120 rows".
 func (c *Connector) WithResumeHint(err error, where string) error {
 	_, first := c.Classify(err)
 	switch {

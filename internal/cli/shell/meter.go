@@ -21,7 +21,7 @@ const (
 )
 
 // Meter shows the progress of a long command. Its methods may be called concurrently. It draws only
-// when progress is reported, so an unchanging line means that there is none.
+// when progress is reported, so an unchanging line means that the command makes no progress.
 type Meter struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -63,7 +63,7 @@ func (s *Session) Extent(ctx context.Context, rows mvcc.Span) (out Extent) {
 	return out
 }
 
-// Passed returns the number of tablets without rows from next on.
+// Passed returns the number of tablets that end at the row next or before it.
 func (e Extent) Passed(next string) int {
 	return sort.Search(len(e), func(i int) bool { return !e[i].HasEnd || e[i].End > next })
 }

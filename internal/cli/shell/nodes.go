@@ -15,7 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// NoteStale prints the age of the list unless it was read from meta.
+// NoteStale prints that a list of nodes comes from the answering node's cache, and how old the
+// cached node table is. It prints nothing if the list was read from meta.
 func NoteStale(out *Printer, nodes *pb.NodesResponse) {
 	if nodes.GetUnavailable() == "" {
 		return

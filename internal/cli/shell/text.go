@@ -139,7 +139,8 @@ func (r *RangeOut) Text() (from, before string) {
 	return r.Start.Text(), r.End.Text()
 }
 
-// Text formats a position in the order of all rows; a table without a row is its first row.
+// Text formats a position in the order of all rows as TABLE/ROW, or as TABLE at the start of a
+// table.
 func (p PositionOut) Text() string {
 	if p.Row == "" {
 		return p.Table
