@@ -9,6 +9,6 @@
 //
 // What runs is package internal/worker, which states the invariants.
 //
-// Called by: programs of users. A crash loses the queue; nodes notice it as soon as the connection
-// breaks, or within 1 s, and hand the cells to others.
+// Called by: programs of users. A crash loses the queue; nodes notice the crash as soon as the
+// connection breaks, or within 1 s, and hand the cells to others.
 package worker

@@ -32,7 +32,7 @@ type callers struct {
 	byID   map[rpc.Identity]*caller
 	calls  int
 	closed bool
-	ending sync.WaitGroup // clients that close
+	ending sync.WaitGroup // clients that are being closed
 }
 
 // caller is an identity with its client. The mutex of callers guards its mutable fields.
@@ -84,8 +84,9 @@ func (all *callers) call(who rpc.Caller) (*caller, func(), error) {
 	}, nil
 }
 
-// room ends clients that have not been used for long, or the longest unused one if that is needed, and
-// reports whether there is room for another. The caller holds mu.
+// room ends the clients that have not been used for callerKept. If there are still maxCallers, it
+// ends the one that has not been used for the longest time. It reports whether there is room for
+// another; there is none if all are in use. The caller holds mu.
 func (all *callers) room() bool {
 	var oldest *caller
 	for _, c := range all.byID {

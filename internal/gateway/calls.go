@@ -114,7 +114,8 @@ func (s *service) recheck(ctx context.Context) (err error) {
 	return unauthenticated(err)
 }
 
-// unauthenticated marks the refusal of a caller.
+// unauthenticated wraps errUnauthenticated around an error with CODE_PERMISSION, which here means
+// that the caller's certificate or token is not valid.
 func unauthenticated(err error) error {
 	if refusal, ok := errors.AsType[*txn.ServerError](err); ok && refusal.Code == pb.Error_CODE_PERMISSION {
 		return txn.Errorf("%w: %w", errUnauthenticated, err)
@@ -141,7 +142,7 @@ type body struct {
 	s         *service
 	deadlines *http.ResponseController
 	held      int64
-	timed     bool // the connection has a deadline
+	timed     bool // the connection has a deadline for reading
 }
 
 const (
@@ -159,7 +160,8 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), bodyChunk)])
 	if b.held+int64(n) > maxMessage+envelopePrefix {
 		b.end()
-		// Otherwise many clients see a broken connection instead of the answer.
+		// Discard what the client is still sending: many clients would otherwise see a broken
+		// connection instead of the answer.
 		_, _ = io.CopyN(io.Discard, b.ReadCloser, 4*maxMessage)
 		return 0, failure(txn.Errorf("%w: a request of more than %d MiB", percolator.ErrTooLarge, maxMessage>>20))
 	}

@@ -195,8 +195,9 @@ func (c runClient) Begin(ctx context.Context, name string) (observer.Txn, error)
 // runTxn is the transaction of a run. It remembers how it has ended.
 type runTxn struct {
 	observer.Txn
-	w     *workerStream
-	user  *percolator.Tx // set by User: the key in w.txns until begin or end deletes it
+	w *workerStream
+	// user is set by User, and is the key in w.txns until begin or end deletes it; w.mu guards it.
+	user  *percolator.Tx
 	once  sync.Once
 	ended chan struct{}
 	// Valid once ended is closed.

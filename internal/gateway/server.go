@@ -62,7 +62,7 @@ type timing struct {
 	write   time.Duration // until the client has read a part of an answer
 	unary   time.Duration // of a call without a deadline
 	longest time.Duration // maximum of a call with a deadline
-	ping    time.Duration // of silence on an HTTP/2 connection, after which it is tested
+	ping    time.Duration // of silence on an HTTP/2 connection, after which a PING tests it
 }
 
 func (t timing) withDefaults() timing {

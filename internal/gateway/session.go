@@ -53,9 +53,9 @@ type sessions struct {
 	// sessions that count against maxSessions: neither those of runs nor those that Commit has
 	// ended
 	open   int
-	own    map[*caller]int // of open, by caller
+	own    map[*caller]int // the same, by caller
 	kept   int             // maximum length of past
-	past   []*session      // sessions that Commit has ended, the oldest first, possibly removed since
+	past   []*session      // sessions that Commit has ended, the oldest first; byID may lack some
 	closed bool
 }
 
@@ -81,7 +81,7 @@ type session struct {
 	counted bool          // in sessions.open
 	calls   int           // running
 	used    time.Time     // the end of the last call
-	held    int64         // of sessions.memory
+	held    int64         // its bytes of sessions.memory
 	ending  chan struct{} // closed when Commit has ended; nil: neither Commit nor Finish has begun
 	answer  *gw.CommitResponse
 	err     error // of Commit

@@ -219,7 +219,7 @@ func (e *examination) upgrade() {
 	var common, active version.Number
 	for _, r := range e.status.GetNodes() {
 		if r.GetStatus() == nil {
-			return // the node may run an earlier build
+			return // the node does not answer, and may run an earlier build
 		}
 		knows, agreed := wire.Versions(r.Status.Versions), wire.Agreed(r.Status.Agreed)
 		if common != 0 && knows.Newest != common {

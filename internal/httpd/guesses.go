@@ -29,7 +29,7 @@ const (
 
 // kind is the key of the counts of invalid tokens.
 type kind struct {
-	addr      netip.Addr // or its network, see connlimit.Network
+	addr      netip.Addr // of an IPv6 address only the /64 network, by connlimit.Network
 	beginning string
 }
 

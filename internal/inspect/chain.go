@@ -331,7 +331,7 @@ func (t *Chain) triggered(ctx context.Context, step *Step, found *traces) ([]*St
 		runs = append(runs, run)
 	}
 	slices.SortStableFunc(runs, func(a, b *Step) int {
-		// StartTS is 0 for a run that has not started: it wraps around, and so sorts last.
+		// A run that has not started has a StartTS of 0, which wraps around to sort last.
 		return cmp.Compare(a.StartTS-1, b.StartTS-1)
 	})
 	return runs, nil

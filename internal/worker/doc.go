@@ -11,6 +11,6 @@
 //     session has ended: the node then takes the cell back.
 //  4. In each session at most Config.Queue cells are accepted and not done.
 //
-// Called by: worker and internal/gateway. A crash loses the queue; nodes notice it as soon as the connection
-// breaks, or within 1 s, and hand the cells to others.
+// Called by: worker and internal/gateway. A crash loses the queue; nodes notice the crash as soon
+// as the connection breaks, or within 1 s, and hand the cells to others.
 package worker

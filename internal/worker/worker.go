@@ -91,7 +91,7 @@ type worker struct {
 	traces     *tracing.Book // nil: runs are not traced
 
 	suspect  atomic.Uint64 // a process may have died of running a change up to this timestamp
-	versions atomic.Bool   // acknowledgments may have versions
+	versions atomic.Bool   // acknowledgments may have versions of observers
 	ready    sync.Once
 
 	life    context.Context // of all sessions

@@ -123,7 +123,7 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 		if err != nil {
 			return err
 		}
-		known := nodes.Unavailable != "" // wait until meta answers again
+		known := nodes.Unavailable != "" // without meta the list may lack the node: ask again
 		for _, n := range nodes.GetNodes() {
 			known = known || n.NodeId == id
 			switch {

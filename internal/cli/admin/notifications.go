@@ -205,7 +205,7 @@ func replayNotifications(ctx context.Context, s *shell.Session, observer string,
 func replayParked(ctx context.Context, s *shell.Session, observer string) (marked uint64, err error) {
 	t := shell.Tally{}
 	all, err := s.Transport.Observers(ctx)
-	for _, o := range all { // without an answer there is no total
+	for _, o := range all { // if the request failed, the meter shows no total
 		if err == nil && o.GetInfo().GetName() == observer {
 			t.Total = int64(o.Parked)
 		}

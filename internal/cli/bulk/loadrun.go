@@ -49,7 +49,7 @@ type loading struct {
 	out  *shell.Printer
 	conn *shell.Connector
 	loadFlags
-	fail   context.CancelCauseFunc // ends everything, with the first failure
+	fail   context.CancelCauseFunc // cancels the load; its error is the first failure
 	db     *percolator.DB
 	loader *percolator.Loader
 	table  string
