@@ -22,7 +22,7 @@ import (
 const (
 	// watchAhead is the number of changes that are read ahead of a stream, and the maximum of a message.
 	watchAhead = 256
-	// watchBytes is the size from which on a message is sent, in bytes of values.
+	// watchBytes is the size, in bytes of values, from which on a message gets no further changes.
 	watchBytes = 256 << 10
 	// maxRanges is the maximum number of ranges of one Watch.
 	maxRanges = 256

@@ -78,12 +78,12 @@ const (
 )
 
 const (
-	// clockWarn and clockCritical bound the clock skew. Locks live for 10 s, and a node that is
-	// 5 s off cannot join.
+	// clockWarn is the clock skew from which on it is a warning, clockCritical that from which on
+	// it is critical. Locks live for 10 s, and a node that is 5 s off cannot join.
 	clockWarn, clockCritical = 500 * time.Millisecond, 5 * time.Second
-	// speedWarn and speedCritical bound the difference between the speeds of two clocks, in parts per
-	// million. Leases assume a smaller difference than speedCritical (liveness.MaxDrift). A
-	// synchronised clock stays below 1,000.
+	// speedWarn and speedCritical are the same for the difference between the speeds of two clocks,
+	// in parts per million. Leases assume a smaller difference than speedCritical
+	// (liveness.MaxDrift). A synchronised clock stays below 1,000.
 	speedWarn, speedCritical = 10_000, 100_000
 	// lowDisk is four times the default free space below which a store refuses writes
 	// (store.DefaultMinFreeBytes), in bytes.

@@ -129,7 +129,8 @@ type replicaJSON struct {
 	Snapshot bool   `json:"snapshot"` // the replica needs one
 }
 
-// tabletsAnswer is a page of tablets. The largest values are those of all tablets.
+// tabletsAnswer is a page of tablets. LargestLoad and LargestSize are over all tablets, whatever
+// the request selects.
 type tabletsAnswer struct {
 	tabletTotals
 	Found       int          `json:"found"` // number of tablets that match the request

@@ -190,7 +190,7 @@ func (w *clusterWatch) body(n clusterNews, status *pb.ClusterStatusResponse) []b
 		answer.Status, answer.Error = json.RawMessage("null"), err.Error()
 	}
 	body, failed := json.Marshal(answer)
-	if failed != nil { // its parts are JSON already
+	if failed != nil { // cannot happen: the parts of answer are JSON already
 		body = []byte(`{"status":null,"tables":[],"error":"no JSON"}`)
 	}
 	return body

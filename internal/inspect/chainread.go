@@ -126,7 +126,8 @@ func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
 	return found, nil
 }
 
-// add keeps one cell. Both the row and the search may report it.
+// add adds a cell that the transaction wrote, unless it was added before: both the row and the
+// search may report it.
 func (f *traces) add(cell *pb.Cell, kind pb.Kind, names *Names) {
 	if mvcc.Class(cell.Class) == mvcc.ClassAck {
 		if !slices.ContainsFunc(f.acks, func(c *pb.Cell) bool { return SameCell(c, cell) }) {

@@ -78,8 +78,8 @@ func (d Diagnosis) Of(err error) (hint string, outage bool) {
 	case errors.Is(err, percolator.ErrOverloaded):
 		return percolator.Advice(err), true
 	}
-	// The advice that programs get for the error. The command itself is at fault, unless a node has
-	// answered that it cannot serve.
+	// The advice that programs get for the error. The error is an outage only if there is no such
+	// advice and a node has answered that it cannot serve.
 	hint = percolator.Advice(err)
 	return hint, hint == "" && cannotServe(err)
 }

@@ -178,7 +178,7 @@ func Bounded(entries []*pb.HistoryEntry) bool {
 }
 
 // Row reads the stored entries of a row, or of some of its cells. A limit of 0 means the tablet's
-// own. The answer may be truncated: to prove that a cell is absent, request that cell.
+// own limit. The answer may be truncated: to prove that a cell is absent, request that cell.
 func Row(ctx context.Context, client *txn.Client, table mvcc.TableID, row string, limit int,
 	only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
 	request := &pb.HistoryRequest{

@@ -24,7 +24,7 @@ type Figure4 struct {
 
 // FigureTable is one column of the row.
 type FigureTable struct {
-	Lines [][]any  // of a table, the header first
+	Lines [][]any  // of the table, the header first
 	Notes []string // lines below it: what its cells have no room for
 }
 

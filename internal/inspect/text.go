@@ -70,7 +70,8 @@ func Clock(ts mvcc.Timestamp) string {
 	return percolator.Timestamp(ts).Time().UTC().Format("2006-01-02 15:04:05.000")
 }
 
-// Span writes a duration with two digits or so: 340ms, 4.2s, 3m10s, 5h0m.
+// Span writes a duration, rounded to ms below 1 s, to 0.1 s below 1 min, to seconds below 1 h, else
+// to minutes: 340ms, 4.2s, 3m10s, 5h0m.
 func Span(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -23,9 +23,10 @@ const (
 	// lookPause is the longest pause between two looks for nodes, and lookTimeout bounds one.
 	lookPause   = 5 * time.Second
 	lookTimeout = 2 * time.Second
-	// The pause before an address is tried again doubles with each consecutive failure.
+	// The pause before an address is tried again doubles with each consecutive failure, up to
+	// maxRetryPause. Each actual pause is a random part of it, at least half.
 	retryPause, maxRetryPause = 50 * time.Millisecond, 2 * time.Second
-	// aliasPause is the pause before another address of a connected node is tried again.
+	// aliasPause is the maximum pause before another address of a connected node is tried again.
 	aliasPause = 30 * time.Second
 	// firstWithin is the time within which a node must accept the observers of a new worker.
 	firstWithin = 15 * time.Second
@@ -105,7 +106,7 @@ func (w *worker) try(addr string, ends chan<- ended) {
 	}
 }
 
-// again sets when the address is tried again.
+// again sets when the address is tried again: after a random time of half to all of the pause.
 func (t *attempt) again(e *ended) {
 	t.running = false
 	switch {
