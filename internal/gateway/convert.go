@@ -53,7 +53,7 @@ func checkTable(name string) error {
 	case "":
 		return txn.Invalid("a request names no table")
 	case rpc.OutcomesTable:
-		return txn.Errorf("%w: the table %s is the gateway's", percolator.ErrPermission, name)
+		return txn.Errorf("%w: the table %s is the gateway's: use another table", percolator.ErrPermission, name)
 	}
 	return nil
 }

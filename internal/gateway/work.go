@@ -38,7 +38,7 @@ const (
 
 var (
 	errWorkerLost  = txn.NewError("the worker of the run is gone: its stream or its lease has ended")
-	errWorkerEnded = txn.Errorf("%w: the worker has no stream on this node", errSessionEnded)
+	errWorkerEnded = txn.Errorf("%w: the worker has no stream on this node: call Observe again", errSessionEnded)
 )
 
 // workerStream is a worker with its stream. The goroutine of Observe sends; functions of runs only queue.

@@ -85,7 +85,7 @@ type ObserverRow struct {
 	Row       pbjson.Bytes `json:"row"`
 	RunningMS uint64       `json:"running_ms,omitempty"` // how long the row's run has gone on
 	Overdue   bool         `json:"overdue,omitempty"`    // past its deadline, and abandoned
-	Retries   uint32       `json:"retries,omitempty"`    // consecutive conflicts or unserved runs; 0: few
+	Retries   uint32       `json:"retries,omitempty"`    // consecutive unsuccessful runs; 0: few
 	Runs      uint32       `json:"runs,omitempty"`       // runs within ten seconds; 0: few
 	// Cycle names the observers by which the row sets itself off, PauseMS is the pause between its runs.
 	Cycle   string `json:"cycle,omitempty"`

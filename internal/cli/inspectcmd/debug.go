@@ -73,7 +73,7 @@ type gathering struct {
 	timeout time.Duration    // of each request
 	cpu     time.Duration
 	granted bool     // tables with grants are included
-	view    rpc.View // filter of what is written
+	view    rpc.View // hides tables with grants from the file, unless granted
 	zip     *zip.Writer
 	errors  []string
 	files   int

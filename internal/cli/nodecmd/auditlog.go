@@ -121,7 +121,7 @@ func (f *auditFile) reopen() error {
 	there, err := os.Stat(f.path)
 	switch {
 	case err == nil && !there.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file", f.path)
+		return fmt.Errorf("%s is not a regular file: name another one", f.path)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	case err == nil && f.file != nil:

@@ -40,7 +40,7 @@ func accompany(ctx context.Context, node shell.RunningNode,
 }
 
 // stop cancels the functions and returns the first failure, or errLingers if one has not returned
-// in time; that function ends with the process.
+// within the duration; that function ends with the process.
 func (c *companions) stop(within time.Duration) error {
 	c.end()
 	ended := make(chan error, 1)
