@@ -106,7 +106,8 @@ func readLists(path string) (lists []*x509.RevocationList, err error) {
 		lists = append(lists, l)
 	}
 	if len(lists) == 0 {
-		return nil, fmt.Errorf("%w: no list of revoked certificates in %s: copy the file from another node", ErrFiles, path)
+		return nil, fmt.Errorf("%w: no list of revoked certificates in %s: copy the file from another node",
+			ErrFiles, path)
 	}
 	return lists, nil
 }

@@ -94,7 +94,8 @@ func environment(environ []string) map[string]string {
 	return env
 }
 
-// renameFormer replaces former names of settings by the current ones, unless those are set too.
+// renameFormer replaces former names of settings by the current ones. If both are set, the value
+// under the current name counts.
 func renameFormer(settings map[string]string) {
 	for _, key := range slices.Collect(maps.Keys(settings)) {
 		current := policy.CurrentName(key)

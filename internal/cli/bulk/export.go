@@ -391,8 +391,8 @@ func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// holder returns the name of this export's lease, which operators see. A lease of the same name that
-// a killed run has left expires by itself.
+// holder returns the name of this export's lease, which operators see. A lease of the same name
+// that a killed run has left expires by itself.
 func (e *export) holder() string {
 	return fmt.Sprintf("%d of table %d", e.state.TS, e.state.TableID)
 }

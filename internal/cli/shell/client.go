@@ -45,8 +45,8 @@ type Connector struct {
 	cert, key, ca string
 	proxy         bool
 	Timeout       time.Duration
-	// reached is set once a node has answered, so that the advice on a later failure does not suggest
-	// that no node runs.
+	// reached is set once a node has answered, so that the advice on a later failure does not
+	// suggest that no node runs.
 	reached bool
 	// noQuorum is set if a command has failed while tablets had no quorum.
 	noQuorum bool
