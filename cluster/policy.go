@@ -31,7 +31,7 @@ type PolicyRecord interface {
 type PolicyView struct {
 	cfg PolicyConfig
 
-	record  PolicyRecord // Follow sets these
+	record  PolicyRecord // Follow sets record, gate and changed
 	gate    *version.Gate
 	changed func()
 

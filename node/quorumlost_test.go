@@ -201,7 +201,7 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 			t.Errorf("tablet %d: %v", d.TabletId, answer)
 		}
 		for _, c := range answer.Replicas {
-			if (c.NodeId == away) != (c.Error == "its node is away") ||
+			if (c.NodeId == away) != (c.Error == "its node is down or unreachable") ||
 				(c.NodeId == away) == c.Result.GetDone() {
 				t.Errorf("tablet %d: %v", d.TabletId, c)
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
-// This file has the actor and its configuration. Its turns never overlap; one lasts as long as
-// the backups that it makes.
+// This file has the actor and its configuration. The actor works in turns (turn.go), which never
+// overlap; a turn lasts as long as the backups that it makes.
 
 // DefaultPause is the default of Config.Pause.
 const DefaultPause = 10 * time.Second
@@ -78,7 +78,8 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 	return &Job{turns, w}, nil
 }
 
-// Last returns the schedules as last read; the caller must not change them.
+// Last returns the schedules as last read from meta, nil before that; the caller must not change
+// them.
 func (j *Job) Last() []*pb.BackupSchedule {
 	j.work.mu.Lock()
 	defer j.work.mu.Unlock()

@@ -7,8 +7,8 @@
 //     requests one. One backup makes up for all due times at which no node led meta.
 //  2. The record in meta is the only state. Two nodes that both believe for a moment that they
 //     lead meta may both make a backup; package backup tolerates that.
-//  3. A failed backup is retried after retryPause, or after the interval if that is shorter. It
-//     delays other schedules by no more than its attempt.
+//  3. A failed backup is retried retryPause after the failed attempt began, or after the interval
+//     if that is shorter. It delays other schedules by no more than the duration of each attempt.
 //
 // A crash, or the loss of meta's leadership, interrupts the running backup. The next leader
 // finds it still due and resumes it (package backup).

@@ -10,8 +10,8 @@ import (
 // This file runs one turn, on the actor's goroutine.
 
 const (
-	// retryPause is the time between two attempts at a backup that fails, unless its interval is
-	// shorter.
+	// retryPause is the minimum time from the start of a failed attempt at a backup to the next
+	// attempt; the schedule's interval applies if it is shorter.
 	retryPause = 5 * time.Minute
 	// listTimeout and noteTimeout bound the calls to meta.
 	listTimeout = 5 * time.Second
@@ -99,7 +99,7 @@ func due(s *pb.BackupSchedule, now time.Time) bool {
 	if s.Run {
 		return true
 	}
-	// A requested backup may have failed before the first time.
+	// Checked before the first due time is: a requested backup may have failed before that time.
 	pause := min(retryPause, time.Duration(s.EveryMs)*time.Millisecond)
 	if s.Error != "" && now.UnixMilli()-s.TriedUnixMs >= pause.Milliseconds() {
 		return true
@@ -112,8 +112,9 @@ func due(s *pb.BackupSchedule, now time.Time) bool {
 	return s.TriedUnixMs < slot
 }
 
-// incremental reports whether the backup that begins now is an increment of the last one. The
-// tolerance of half an interval is for backups that begin late or early.
+// incremental reports whether the backup that begins now is an increment of the last one:
+// FullEveryMs has not passed since the last full one. It deducts half of EveryMs, because backups
+// begin late or early.
 func incremental(s *pb.BackupSchedule, now time.Time) bool {
 	return s.FullEveryMs > 0 && s.FullUnixMs > 0 &&
 		now.UnixMilli()-s.FullUnixMs < s.FullEveryMs-s.EveryMs/2

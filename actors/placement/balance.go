@@ -51,8 +51,8 @@ func (p *planner) balanceReplicas() {
 // makes the cluster less even.
 type unevenNodes struct {
 	all   []*Node         // nodes with room for one more learner, in the order of State.Nodes
-	under []*Node         // nodes in all with less than their share, in some figure
-	over  map[uint64]bool // by node: it has more than its share, in some figure
+	under []*Node         // nodes in all with a figure (number, bytes, load) below mean - slack
+	over  map[uint64]bool // by node: it has such a figure above mean + slack
 }
 
 // unevenNodes returns the uneven nodes by the present tallies.

@@ -30,7 +30,7 @@ type Meta interface {
 	MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error)
 	// EndMove removes an order, unless another one for the tablet has replaced it.
 	EndMove(ctx context.Context, order *pb.MoveTabletRequest) error
-	// SetNodeState changes a node's state. It fails unless the state is to or one of from.
+	// SetNodeState sets a node's state. It fails unless the present state is to or one of from.
 	SetNodeState(
 		ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState,
 	) (*wire.NodeRecord, error)
@@ -77,7 +77,7 @@ const (
 )
 
 const (
-	maxChanging = 8               // tablets with a learner; for repairs maxRepairing applies
+	maxChanging = 8               // limit of tablets with a learner; maxRepairing for repairs
 	stepsAtOnce = 64              // steps sent concurrently
 	maxIncoming = 3               // limit of learners on one node that have not caught up
 	stepTimeout = 5 * time.Second // limit of one step, and of each other part of a turn

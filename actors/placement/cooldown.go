@@ -43,7 +43,7 @@ func (m *moveCooldown) entry(id uint64) *tabletCooldown {
 func (m *moveCooldown) observe(
 	now time.Time, id uint64, s *pb.StatusResponse,
 ) (load float64, resting, leaderResting bool) {
-	const share = 0.2 // weight of the newest value
+	const share = 0.2 // weight of the newest load in the smoothed one
 	p := m.entry(id)
 	switch {
 	case s == nil:

@@ -17,8 +17,9 @@ func (p *planner) mustLeave(node uint64) bool {
 	return n != nil && !n.mayHold()
 }
 
-// width returns the number of voters that a tablet with the given number should have. When nodes
-// are missing a tablet keeps its replicas.
+// width returns the number of voters that a tablet should have which has the given number now: the
+// larger of Plan.Target and, so that it keeps its replicas when nodes are missing, the largest odd
+// number up to voters and State.Replicas.
 func (p *planner) width(voters int) int {
 	return max(p.plan.Target, oddFloor(min(voters, p.s.Replicas)))
 }

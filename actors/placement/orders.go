@@ -23,8 +23,9 @@ func (p *planner) orderOf(t *Tablet) *pb.MoveTabletRequest {
 	case o.Leader:
 		possible = to && t.leader() != o.ToNode
 	case from && to:
-		// The old and the new node both vote while the only voter of a tablet is being replaced. In
-		// any larger tablet the new node is a voter for another reason, and the order is void.
+		// The old and the new node both vote while the only voter of a tablet is being replaced. If
+		// a tablet should have more voters, the new node votes for another reason, and the order is
+		// void.
 		possible = len(s.voters) > p.width(len(s.voters))
 	case to:
 		// The new voter is in place; the order is done once the old learner is removed.

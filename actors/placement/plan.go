@@ -25,7 +25,7 @@ type Plan struct {
 	Steps           []Step
 	Target          int // replicas of each tablet
 	UnderReplicated int // tablets with fewer than Target live voters
-	// Changing is the number of tablets in a joint change, or with a learner, also one of Steps.
+	// Changing is the number of tablets in a joint change or with a learner, now or after Steps.
 	Changing      int
 	Blocked       []string                // what cannot proceed, and why; at most maxBlocked
 	BlockedNodes  map[uint64]string       // draining nodes that cannot be emptied, and why

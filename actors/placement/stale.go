@@ -10,10 +10,9 @@ import (
 
 // discardStale plans the next step of removing the replicas that the tablet's leader reports as
 // stale: it removes learners or, if a quorum of the voters before and after is live, demotes one
-// voter. It reports whether any replica is stale. The
-// replacement is planned as any other, on the same node if no other is better. The removal does
-// not wait for it: a voter that never votes does not help, and without it no more votes are
-// needed than with it.
+// voter. It reports whether any replica is stale. The replacement is planned as any other, on the
+// same node if no other is better. The removal does not wait for it: a voter that never votes does
+// not help, and without it no more votes are needed than with it.
 func (p *planner) discardStale(g *target) bool {
 	var stale []uint64
 	for _, r := range g.Status.GetReplicas() {
@@ -30,7 +29,7 @@ func (p *planner) discardStale(g *target) bool {
 	if len(voters) == 0 {
 		return false
 	}
-	drop := voters[:1] // one at a time: each is a separate entry
+	drop := voters[:1] // one voter in each turn, as a change of its own
 	for _, deciding := range [][]uint64{g.voters, without(g.voters, drop...)} {
 		if live := p.live(g.Tablet, deciding); len(live) <= len(deciding)/2 {
 			p.block("tablet %d: the replica on node %d is stale, and only %d of the voters on nodes %v are live",
@@ -38,7 +37,7 @@ func (p *planner) discardStale(g *target) bool {
 			return true
 		}
 	}
-	if len(g.learners) == 0 { // it does not wait for maxChanging: the voter may not vote anyway
+	if len(g.learners) == 0 { // maxChanging does not apply: a stale voter casts no votes
 		p.plan.Changing++
 	}
 	p.change(g, pb.ReplicaChange_KIND_DEMOTE, drop, why)

@@ -79,7 +79,7 @@ func (t *Tablet) caughtUp(node uint64) bool {
 type shape struct {
 	voters   []uint64
 	learners []uint64
-	fresh    []uint64 // learners newer than every voter; others were voters, or are left over
+	fresh    []uint64 // learners newer than every voter; older ones were voters, or moves left them
 	joint    bool     // a joint change is under way, which the tablet completes by itself
 }
 

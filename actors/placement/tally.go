@@ -18,7 +18,7 @@ const (
 )
 
 // How far a node may be from the mean, as a fraction of it, before anything is moved: in
-// number of replicas or leaders, of which one is always allowed, in bytes, and in load.
+// number of replicas or leaders (one more or less is always allowed), in bytes, and in load.
 // Sizes and loads change all the time and every move has its cost.
 const (
 	slackCount = 0.1

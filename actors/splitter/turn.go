@@ -131,7 +131,8 @@ func (w *work) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse
 	}
 	s := resp.GetStatus()
 	if s == nil || !wire.Holds(s.Tablet, at) {
-		return nil, fmt.Errorf("splitter: tablet %d has just been split or merged", d.GetTabletId())
+		return nil, fmt.Errorf("splitter: tablet %d has just been split or merged; "+
+			"the next turn starts over", d.GetTabletId())
 	}
 	return s, nil
 }

@@ -48,8 +48,8 @@ func (s *Service) DisconnectClient(ctx context.Context,
 	return out, nil
 }
 
-// onNodes calls fn for each live node, or only for one unless that is 0, and returns the nodes
-// for which it failed, with the reason.
+// onNodes calls fn concurrently for each live node, or only for the node one if one is not 0, and
+// returns the nodes for which fn failed, with the reason.
 func (s *Service) onNodes(ctx context.Context, one uint64,
 	fn func(ctx context.Context, node uint64) error) (failed []string) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)

@@ -29,7 +29,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	var wait sync.WaitGroup
-	wait.Go(func() { // concurrent with the node table: without a quorum both time out
+	wait.Go(func() { // in parallel with nodeTable: without a quorum of meta both time out
 		states, err := s.cfg.Node.ObserverStates(asking)
 		if out.Observers = states; err != nil {
 			out.ObserversUnavailable = withoutResult(err)
@@ -44,13 +44,13 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			out.RestoresUnavailable = withoutResult(err)
 		}
 	})
-	wait.Go(func() { // an unresponsive meta is found below
+	wait.Go(func() { // the error is dropped: nodeTable reports an unresponsive meta
 		out.Schedules, _ = s.cfg.Schedules.List(asking)
 	})
 	wait.Go(func() { out.Recoveries, _ = s.cfg.Recoveries.Unverified(asking) })
 	nodes := &pb.NodesResponse{}
 	if err := s.nodeTable(ctx, nodes); err != nil {
-		cancel() // the goroutines above write to out and unfinished
+		cancel() // ends the goroutines above, which write to out and unfinished
 		wait.Wait()
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (s *Service) DrainNode(ctx context.Context,
 // setDrain writes the order to meta, or with Undo its withdrawal.
 func (s *Service) setDrain(ctx context.Context,
 	req *pb.DrainNodeRequest) (*wire.NodeRecord, error) {
-	if req.Undo { // needs no other node, so only a drain is checked
+	if req.Undo { // an undo needs no other node, so only a drain is checked
 		return s.cfg.Nodes.SetNodeState(ctx, req.NodeId, pb.NodeState_NODE_STATE_ACTIVE,
 			pb.NodeState_NODE_STATE_DRAINING, pb.NodeState_NODE_STATE_DRAINED)
 	}

@@ -67,7 +67,7 @@ func (s *Service) pendingWeak(ctx context.Context, column mvcc.ObservedColumn,
 	if err != nil {
 		return nil, "", err
 	}
-	due, cut := map[string]int64{}, "" // rows after cut may be incomplete
+	due, cut := map[string]int64{}, "" // after row cut, the end of a full page, rows may be missing
 	for _, o := range catalogue.GetObservers() {
 		if wire.ColumnOf(o) != column || o.Retired {
 			continue

@@ -51,13 +51,13 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	}
 	if err != nil {
 		return nil, coded.Errorf("", "admin: the policy is changed to version %d, but a node has not "+
-			"confirmed it: %w",
+			"confirmed it; it applies it within 10 s once it can read meta: %w",
 			p.GetVersion(), err)
 	}
 	return &pb.ClusterPolicyResponse{Policy: p}, nil
 }
 
-// HoldBackup implements pb.AdminServer. The guard in front of the service decides whether the
+// HoldBackup implements pb.AdminServer. rpc.Guard, in front of the service, decides whether the
 // caller may end a hold without its token.
 func (s *Service) HoldBackup(ctx context.Context,
 	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {

@@ -30,7 +30,7 @@ type Config struct {
 	Router  *route.Router
 	Carrier *route.Carrier
 	Members cluster.Members
-	// The rest of the node.
+	// Other parts of the node.
 	Jobs   *Jobs // reported by clients to this node, and its creations of tables
 	Client *txn.Client
 	View   *cluster.PolicyView // the policy as this node knows it
@@ -45,11 +45,11 @@ type Node interface {
 	ObserverRun(ctx context.Context, observer, row string) *pb.ObserverRun
 	// Place wakes placement, if this node leads meta.
 	Place()
-	// WakeBackups makes this node check for due backups, if it leads meta. Without it that
-	// follows within seconds.
+	// WakeBackups makes this node check for due backups at once, if it leads meta. Without this
+	// call the check follows within seconds.
 	WakeBackups()
-	// WakeExpiry makes this node read the tables' expiry, if it leads meta. Without it that follows
-	// within seconds.
+	// WakeExpiry makes this node read the tables' expiry at once, if it leads meta. Without this
+	// call the read follows within seconds.
 	WakeExpiry()
 	// WakeBackfills makes the node that leads meta check for back-fills soon. It is a hint.
 	WakeBackfills()
@@ -80,7 +80,7 @@ type Service struct {
 	pb.UnsafeAdminServer
 	cfg   Config
 	nodes LastAnswer[[]*wire.NodeRecord] // the node table as last read from meta
-	// ask is the carrier's AskReplica; tests replace it.
+	// ask is cfg.Carrier.AskReplica; tests replace it.
 	ask func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
 
@@ -103,7 +103,7 @@ func (s *Service) descriptor(ctx context.Context, tablet uint64,
 	if d := s.cfg.Router.Descriptor(tablet); d != nil && !anew {
 		return d, nil
 	}
-	// Shared with concurrent refreshes.
+	// Concurrent calls of Refresh share one read of the map.
 	if err := s.cfg.Router.Refresh(ctx); err != nil {
 		return nil, coded.Errorf("admin", "read the tablet map: %w", err)
 	}

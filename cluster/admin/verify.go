@@ -17,13 +17,13 @@ import (
 const (
 	// verifyTimeout limits VerifyTablet, including all rounds.
 	verifyTimeout = time.Minute
-	verifyAgain   = 100 * time.Millisecond // between two requests to one replica
+	verifyAgain   = 100 * time.Millisecond // pause between two requests to one replica
 	// verifyAttempt limits one request: by then a hanging node counts as dead, and
 	// is skipped.
 	verifyAttempt = 5 * time.Second
 	// verifyBegin limits the search for the leader: an election takes about a second.
 	verifyBegin    = 10 * time.Second
-	verifyProposes = 3 // attempts while the tablet changes or moves
+	verifyProposes = 3 // attempts to request a checksum while the tablet changes or moves
 	// verifyRounds is the maximum number of checksums requested while some replica will never
 	// have the result of the last one.
 	verifyRounds = 6
@@ -31,7 +31,7 @@ const (
 )
 
 var (
-	errAway       = coded.New("admin", "its node is away")
+	errAway       = coded.New("admin", "its node is down or unreachable")
 	errNoChecksum = coded.New("admin", "the replica did not compute the checksum in time")
 	// errPassed reports that a snapshot has moved the replica past the entry, or that it was
 	// restarted or overloaded with checksums.
@@ -101,7 +101,7 @@ func withoutResult(err error) string {
 	case errors.Is(err, peer.ErrCertificates):
 		return "it and this node do not accept each other's certificates"
 	case errors.Is(err, txn.ErrNotSent):
-		return "its node is away"
+		return "its node is down or unreachable"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "its node did not respond in time"
 	}

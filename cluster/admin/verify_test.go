@@ -49,7 +49,7 @@ func TestChecksumOf(t *testing.T) {
 // TestWithoutResult: the table of replicas has no space for a library's connection errors.
 func TestWithoutResult(t *testing.T) {
 	for want, err := range map[string]error{
-		"its node is away": fmt.Errorf(
+		"its node is down or unreachable": fmt.Errorf(
 			"%w: remoting: unreachable: node 2 at 127.0.0.1:1", txn.ErrNotSent),
 		"its node did not respond in time": fmt.Errorf("peer: node 2: %w",
 			context.DeadlineExceeded),

@@ -19,9 +19,9 @@ import (
 
 // Reasons for refusing a member.
 var (
-	errOtherCluster = errors.New("gossip: the node belongs to another cluster")
-	errStale        = errors.New("gossip: a later incarnation of the node is known")
-	errFull         = errors.New("gossip: too many members")
+	errOtherCluster = errors.New("gossip: the member belongs to another cluster")
+	errStale        = errors.New("gossip: a later incarnation of the member is known")
+	errFull         = errors.New("gossip: the table of members is full")
 	errName         = errors.New("gossip: the member's name does not match the node and incarnation in its metadata")
 )
 

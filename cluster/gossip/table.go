@@ -14,8 +14,8 @@ import (
 // any goroutine reads it, under one mutex that is never held during a call to memberlist or
 // to a watcher. Events are queued here, in order and bounded, for the goroutine of deliver.
 
-// Bounds of the table. A cluster has at most 1,024 nodes; the rest leaves room for removed
-// nodes and new ones.
+// Bounds of the table. A cluster has at most 1,024 nodes; the other places are for removed nodes
+// and for new ones.
 const (
 	maxNodes  = 4096
 	maxDead   = 16384
@@ -137,7 +137,7 @@ func (t *table) queue(e cluster.MemberEvent) {
 		return
 	}
 	if t.events = append(t.events, e); len(t.events) > maxEvents {
-		t.events = t.events[1:] // a watcher hangs; it can still call Alive
+		t.events = t.events[1:] // a watcher hangs: drop the oldest event; it can still call Alive
 	}
 	select {
 	case t.wake <- struct{}{}:

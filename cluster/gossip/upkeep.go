@@ -130,6 +130,6 @@ func (g *Gossip) replace(by cluster.Member) {
 		g.cfg.Logger.Error("a later incarnation of this node runs elsewhere; stopping this process",
 			"node", by.NodeID, "incarnation", by.Incarnation, "its_address", by.Listen,
 			"own_incarnation", g.cfg.Self.Incarnation)
-		g.replaced <- by // has room for it
+		g.replaced <- by // does not block: capacity 1, sent once
 	})
 }

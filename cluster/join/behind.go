@@ -11,10 +11,10 @@ import (
 // Detection of a directory that is an older copy, made since the original's last start, so that the
 // start numbers of both are equal. Every vote and acknowledgment of a node is in its Raft log
 // before it is sent, and the log's position only increases. Each node sends its position with every
-// batch of messages, and the others keep the highest: in memory, and durably as of one Upkeep ago.
-// A starting node sends the position at its start, and any node that knows a higher one responds
-// with that. Such a response is certain, so the node does not wait for more: it discards its
-// replicas, which placement replaces, and asks again.
+// batch of messages, and the others keep the highest: in memory at once, and durably one to two
+// intervals of MembershipConfig.Upkeep later. A starting node sends the position at its start, and
+// any node that knows a higher one responds with that. Such a response is certain, so the node does
+// not wait for more: it discards its replicas, which placement replaces, and asks again.
 
 // discardStep is the distance by which a node that discards its replicas raises its position
 // above the highest reported one, because other nodes may know a higher one: 4,096 segments of
@@ -29,8 +29,8 @@ const maxReached = 1 << 62
 // concurrent use and does not block.
 func (s *Self) Reached() uint64 { return s.raised.Load() + s.st.LogReached() }
 
-// Started returns the log's position when the directory was started, by this process or by
-// earlier ones without a confirmed start.
+// Started returns the log's position at the first start of this directory after the last one that
+// an earlier process confirmed (usually this process's own), or the raised one after Discard.
 func (s *Self) Started() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,9 +87,10 @@ func (s *Self) reachedBefore(node, incarnation uint64) uint64 {
 	return seen.Before
 }
 
-// noteReached makes the positions of other nodes' logs as of its last call durable; reached returns
-// the position in the incarnations before a given one. The delay of one Upkeep avoids rejections
-// when the disks of all nodes are restored as of about the same moment.
+// noteReached makes the positions of other nodes' logs as of its previous call durable; reached
+// returns the position in the incarnations before a given one. Upkeep calls it once in each
+// interval; the delay of one interval avoids rejections when the disks of all nodes are restored as
+// of about the same moment.
 func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

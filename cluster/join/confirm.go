@@ -28,7 +28,7 @@ type seenStart struct {
 	Incarnation uint64 `json:"incarnation"`
 	Start       uint64 `json:"start"`
 	// Reached is the last known position of the node's Raft log in that start, and Before the
-	// highest in earlier starts. Both may be out of date by one Upkeep.
+	// highest in earlier starts. Both may be up to two intervals of MembershipConfig.Upkeep old.
 	Reached uint64 `json:"reached,omitempty"`
 	Before  uint64 `json:"before,omitempty"`
 }
@@ -129,7 +129,7 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 		switch answer, known := h.starts[node]; {
 		case !known:
 			silent = append(silent, node)
-		case answer == pb.HelloResponse_START_UNKNOWN: // refusing has the node
+		case answer == pb.HelloResponse_START_UNKNOWN: // refusing contains the node already
 		case answer == pb.HelloResponse_START_BEHIND: // asked again in the next round
 			silent = append(silent, node)
 		default: // confirmed, or of a version without confirmations

@@ -138,7 +138,7 @@ func (h *heard) reached() uint64 {
 }
 
 // addFresh records a fresh node that called, responded or was mentioned. Before it adds a new one,
-// it drops those not heard from for four times within; if maxFresh are left, it ignores the new
+// it drops those not heard from for four times h.within; if maxFresh are left, it ignores the new
 // one. The caller holds mu.
 func (h *heard) addFresh(node uint64, listen string) {
 	if !h.plausible(node, listen) {
@@ -174,7 +174,7 @@ func (h *heard) plausible(node uint64, addr string) bool {
 	return node != 0 && node != h.self && addr != "" && len(addr) <= maxAddress
 }
 
-// recent returns copies of the fresh nodes with a recent sign of life.
+// recent returns copies of the fresh nodes for which sign returns a time at most h.within ago.
 func (h *heard) recent(sign func(*freshNode) time.Time) []*freshNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -63,8 +63,8 @@ type selfRecord struct {
 	// Outlive is an incarnation of this node that another directory was seen to have: the next one
 	// must be later.
 	Outlive uint64 `json:"outlive,omitempty"`
-	// Started is the position of the Raft log at the node's start until it is confirmed; 0 once
-	// confirmed.
+	// Started is the position of the Raft log at the first start that is not confirmed yet; 0 once
+	// the last start is confirmed.
 	Started uint64 `json:"started,omitempty"`
 	// Raised is added to the position of the log: see Discard.
 	Raised uint64 `json:"raised,omitempty"`
@@ -272,7 +272,7 @@ func (s *Self) Found(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record.Promised != s.record.NodeID {
-		return errors.New("join: this node has not promised that it founds the cluster itself")
+		return errors.New("join: this node cannot found the cluster without its own promise")
 	}
 	return s.found(bootstrap)
 }

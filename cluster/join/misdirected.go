@@ -59,7 +59,7 @@ func (d *Membership) logMisdirected(all []helloResult) {
 }
 
 // loneAfter is the time after which nodes that wait for each other are reported: a node that
-// founds a cluster responds as fresh for a moment.
+// is founding a cluster still responds as fresh for a moment.
 const loneAfter = 5 * time.Second
 
 // logWaiting logs why there is no cluster to join. It omits addresses reported by logMisdirected.

@@ -31,12 +31,13 @@ type Speed struct {
 	Faster, Error float64
 }
 
-// Beyond reports whether the clocks' speeds certainly differ by more than the share.
+// Beyond reports whether the clocks' speeds certainly differ by more than share: 0.1 is a tenth.
 func (s Speed) Beyond(share float64) bool {
 	return s.Faster-s.Error > share || s.Faster+s.Error < -share
 }
 
-// compare records the time in an answer of the other node.
+// compare adds the clock's time in an answer of the other node to the comparison of speeds; sent
+// is when the request was sent, on this node's clock.
 func (n *Node) compare(node uint64, sent time.Duration, s *wire.Support) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

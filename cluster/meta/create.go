@@ -16,9 +16,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Creation of tables, in three steps that each survive a crash: its name reserves an id, its
-// first tablet is created, and the record with the name is written. A split key is pending in
-// that record until a tablet starts at it (docs/adr/0054). Any request for the same keys, on any
+// Creation of tables, in three steps that each survive a crash: an id is reserved for the name, the
+// table's first tablet is created, and the record with the name is written. A split key is pending
+// in that record until a tablet starts at it (docs/adr/0054). Any request for the same keys, on any
 // node, continues with them. Pending keys count as tablets for all limits, and dropping the table
 // discards them.
 //

@@ -132,8 +132,8 @@ func (h *History) HoldHistory(
 }
 
 // changeLeases changes the leases in one write with the collection record, whose bound it passes
-// to apply: every later safepoint respects these leases, and every earlier one is in the
-// response. apply may be called again with newer records.
+// to apply: every later safepoint respects these leases, and no earlier one is above that bound.
+// apply may be called again with newer records.
 func (h *History) changeLeases(ctx context.Context,
 	apply func(leases *wire.Leases, bound uint64) error) error {
 	_, err := update(ctx, h.records, rowLeases,
@@ -157,7 +157,7 @@ func (h *History) changeLeases(ctx context.Context,
 //
 // Such a lease belongs to no process: it survives the one that made the backup, and lasts as long
 // as the policy allows. A release without a token ends the backup's hold whatever its token, and fails
-// if there is none; the guard in front of the service permits it to operators only.
+// if there is none; rpc.Guard, in front of the service, permits it to operators only.
 func (h *History) HoldBackup(ctx context.Context, now mvcc.Timestamp,
 	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
 	hold, out := req.GetHold(), &pb.HoldBackupResponse{}

@@ -291,9 +291,9 @@ func (m *Merges) await(ctx context.Context, tablet uint64, replicas []*pb.Replic
 	}
 }
 
-// settle returns the merged tablet if the left tablet, as it was then, has taken the rows of the
-// frozen one. Otherwise it prevents that for good, releases the frozen one and returns nil. The
-// first entry at that epoch in the left tablet's log decides.
+// settle returns the merged tablet if the left tablet has taken the rows of the frozen one.
+// Otherwise it prevents that for good, releases the frozen one and returns nil. left describes the
+// left tablet before the merge: the first entry at its epoch in that tablet's log decides.
 func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	for {
 		now, err := m.status(ctx, left.TabletId)

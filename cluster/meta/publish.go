@@ -25,8 +25,8 @@ import (
 // node that leads meta (node/hosting/registration.go). Several goroutines may do so concurrently: a
 // tablet keeps the newest version it received, and the recorded version only increases.
 
-// ErrUntold reports that a change of the catalogue, or Sync, is durable in meta but did not reach
-// every tablet in time. The next Sync continues the distribution.
+// ErrUntold reports that the newest catalogue is durable in meta but did not reach every tablet in
+// time. Changes of the catalogue and Sync return it. The next Sync continues the distribution.
 var ErrUntold = errors.New("meta: some tablets have not applied the newest " +
 	"catalogue of observers and dropped tables yet")
 

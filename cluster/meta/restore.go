@@ -26,7 +26,7 @@ type Restores struct{ schema *Schema }
 
 // Begin marks a table as being restored, creating it if necessary, and waits until every tablet
 // has the mark. It returns the table's id and whether it already had the mark. The caller must
-// ensure that a table without a mark is empty. The expiry is that of a new table.
+// ensure that a table without a mark is empty. An existing table keeps its expiry.
 func (r *Restores) Begin(ctx context.Context, name string, splitKeys []string,
 	expiry *pb.TableExpiry, mark *pb.RestoreMark) (id uint32, resumed bool, err error) {
 	if _, err := r.schema.CreateExpiring(ctx, name, splitKeys, expiry); err != nil {

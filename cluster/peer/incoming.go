@@ -21,7 +21,7 @@ import (
 // unknown is the code of an answer whose request may or may not have been executed.
 const unknown = pb.Error_CODE_UNKNOWN
 
-// grace is the time after its deadline for which an unanswered request still counts.
+// grace is the time after its deadline for which an unanswered request counts toward the bounds.
 const grace = time.Second
 
 // receive dispatches the messages of a batch. The link calls it.
@@ -84,7 +84,7 @@ func (p *Peers) handleRaft(m *wire.RaftMessage) {
 }
 
 // handled is a request of another node that this node handles. Whichever sets done first,
-// the handler or the timer, replies and releases its share of the bounds.
+// the handler or the timer, replies and subtracts the request from the outbox's counts.
 type handled struct {
 	box   *outbox
 	id    uint64

@@ -60,7 +60,7 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	if p.system = p.cfg.System; p.system == nil {
 		p.system, p.own = actorkit.NewSystem(p.cfg.Logger), true
 	}
-	// Numbers differ between incarnations, so that an answer to the previous incarnation
+	// Request numbers differ between incarnations, so that an answer to the previous incarnation
 	// matches no request of this one.
 	p.ids.Store(self.Incarnation << 40)
 	link.Lost(p.lost)
@@ -201,7 +201,7 @@ func (p *Peers) box(node uint64) (*outbox, error) {
 	}
 	switch {
 	case node == 0 || node == p.self.NodeID:
-		return nil, fmt.Errorf("%w: peer: node %d is not another node", txn.ErrNotSent, node)
+		return nil, fmt.Errorf("%w: peer: node %d is 0 or this node", txn.ErrNotSent, node)
 	case len(p.boxes) >= maxNodes:
 		return nil, fmt.Errorf("%w: peer: limit of %d nodes reached", txn.ErrNotSent,
 			maxNodes)

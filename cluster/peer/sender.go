@@ -105,7 +105,7 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 			}
 		}
 		if len(queue) == 0 {
-			return nil // the array may have grown in a burst
+			return nil // frees the array, which may have grown in a burst
 		}
 		return queue
 	}

@@ -156,8 +156,9 @@ func (c *watchedConn) check() error {
 	return certs.ErrRevoked
 }
 
-// admit gives the connection of another node's call a place. gRPC calls it for each call, before its
-// message is read; it does not block.
+// admit admits the connection of another node's call to the limiter, or rejects the call if
+// MaxConnections are admitted. gRPC calls it for each call, before its message is read; it does not
+// block.
 func (l *Link) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	p, ok := grpcpeer.FromContext(ctx)
 	if !ok {

@@ -13,7 +13,7 @@
 //  2. With certificates, both sides of every connection hold a certificate of the authority
 //     with the role of a node.
 //
-//  3. A batch that was handed over is reported exactly once: as on its way, or as surely
+//  3. A batch that Send has accepted is reported exactly once: as on its way, or as surely
 //     not sent. No batch is sent twice.
 //
 //  4. A node has at most one connection to each other node, and the next one sends nothing before
@@ -22,8 +22,8 @@
 //
 //  5. What waits for a node is bounded: a node that reads nothing delays no other.
 //
-//  6. No stream begins before batches can be received, so that no batch is lost at a start
-//     after its sender counts it as on its way.
+//  6. No stream from another node begins before Receive has been called, so that a starting node
+//     loses no batch that its sender counts as on its way.
 //
 // A certificate does not say which node its holder is, so one node can pretend to be
 // another (docs/adr/0014). A crash ends the connections. Other nodes learn of it at once,

@@ -33,13 +33,13 @@ const (
 	// it doubles, up to maxPause. During a pause sending fails at once.
 	pauseAfterLoss = 20 * time.Millisecond
 	maxPause       = time.Second
-	// keepaliveTime is the least that gRPC allows a client. Gossip notices a silent node
-	// sooner.
+	// keepaliveTime is the silence after which a ping is sent, the least that gRPC allows a client;
+	// keepaliveTimeout limits the wait for its answer. Gossip notices a silent node sooner.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 3 * time.Second
 )
 
-// Sizes of connections.
+// Flow-control windows of a connection, in bytes, and the limit of its waiting batches.
 const (
 	streamWindow     = 4 << 20
 	connectionWindow = 8 << 20

@@ -111,14 +111,14 @@ func split(text []byte) (m message, err error) {
 			return m, errors.New("not a protobuf message")
 		}
 		if kind != protowire.BytesType || number > maxNumber {
-			return m, fmt.Errorf("field %d of kind %d", number, kind)
+			return m, fmt.Errorf("unexpected field %d of wire type %d", number, kind)
 		}
 		value, size := protowire.ConsumeBytes(text[n:])
 		if size < 0 {
 			return m, errors.New("not a protobuf message")
 		}
 		if m[number] != nil {
-			return m, fmt.Errorf("field %d twice", number)
+			return m, fmt.Errorf("field %d occurs twice", number)
 		}
 		m[number], text = value, text[n+size:]
 	}

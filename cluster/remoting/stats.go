@@ -2,14 +2,15 @@ package remoting
 
 import "sync/atomic"
 
-// Stats counts since Open.
+// Stats are the counts of a Link since Open.
 type Stats struct {
 	Sent, Received uint64 // batches
 	// Connected is the number of connections made to other nodes, Lost the number of those that
 	// have ended, Failed the number of failed attempts.
 	Connected, Lost, Failed uint64
 	// Refused is the number of refused frames and calls. Handshakes is the number of connections
-	// that had no node's certificate, did not complete their handshake, or exceeded the bound.
+	// that had no node's certificate or did not complete their handshake, and of calls on
+	// connections beyond Config.MaxConnections.
 	Refused, Handshakes uint64
 	// Displaced is the number of connections without a stream that were closed to make room for
 	// others.

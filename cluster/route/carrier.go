@@ -49,7 +49,7 @@ func NewCarrier(router *Router, self uint64, peers Caller, members cluster.Membe
 	return &Carrier{router: router, self: self, peers: peers, members: members, gate: gate}
 }
 
-// overloadedRetry is the RetryAfter of a full queue.
+// overloadedRetry is the time after which a caller may retry what a full queue has rejected.
 const overloadedRetry = 5 * time.Millisecond
 
 // attemptTimeout limits one request to another node. When gossip notices a dead node,

@@ -32,7 +32,7 @@ func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, er
 	r.refresh.read = read
 }
 
-var errNoMap = errors.New("route: no source of the tablet map")
+var errNoMap = errors.New("route: cannot read the tablet map: ReadFrom was not called")
 
 // Refresh reads the tablet map from meta. A call during a read shares its result, unless the
 // reader's context ended. Reads are at least refreshPace apart: an earlier call waits.

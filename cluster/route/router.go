@@ -248,9 +248,9 @@ func (r *Router) forgetLocked(d *pb.TabletDescriptor) {
 // maxMerged bounds the remembered starts of merged tablets.
 const maxMerged = 1 << 16
 
-// Present sorts the descriptors by where they begin, in place, and splits off those of
-// tablets that were merged into others, by the others' descriptors. Tablets split and merge, and a
-// map has descriptors from before and after: of two that hold a row the one with the higher
+// Present sorts the descriptors by where they begin, in place, and splits off those of tablets that
+// were merged into others, which it infers from the others' descriptors. Tablets split and merge,
+// and a map has descriptors from before and after: of two that hold a row the one with the higher
 // epoch is the newer, and a tablet holds the row at which it begins for as long as it exists.
 func Present(all []*pb.TabletDescriptor) (present, gone []*pb.TabletDescriptor) {
 	slices.SortFunc(all, func(a, b *pb.TabletDescriptor) int {

@@ -21,7 +21,7 @@ func (f fakeAdmin) DescribeTablet(_ context.Context,
 			{NodeId: 1, Status: &pb.StatusResponse{
 				Leader: true, Term: 4, AppliedIndex: 40, LastIndex: 41, LeaderNode: 1,
 			}},
-			{NodeId: 2, Error: "its node is away"},
+			{NodeId: 2, Error: "its node is down or unreachable"},
 		},
 	}, nil
 }
@@ -29,7 +29,9 @@ func (f fakeAdmin) DescribeTablet(_ context.Context,
 // TestTabletDescribe: each replica has a line, also one that does not answer.
 func TestTabletDescribe(t *testing.T) {
 	code, stdout, stderr := runApp(t, bankCluster(), nil, "tablet", "describe", "7")
-	for _, want := range []string{"leader", "40", "41", "learner", "its node is away"} {
+	for _, want := range []string{
+		"leader", "40", "41", "learner", "its node is down or unreachable",
+	} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("%q is missing: exit code %d\n%s%s", want, code, stdout, stderr)
 		}

@@ -21,7 +21,7 @@ type Gate struct {
 	build   Range
 	persist func(Number) error
 
-	mu              sync.Mutex // orders Learn, also while it writes
+	mu              sync.Mutex // serializes calls of Learn, including their writes
 	minimum, active atomic.Uint32
 }
 
