@@ -57,7 +57,7 @@ func (p *PeerNodes) Members() Members { return p.members }
 func (p *PeerNodes) Alone() bool { return p.link == nil }
 
 // Alive returns the other nodes that gossip believes alive. The list may be several
-// heartbeats old: a request to one of them still needs a bound.
+// heartbeats old: a request to one of them still needs a deadline.
 func (p *PeerNodes) Alive() (ids []uint64) {
 	if p.link == nil {
 		return nil

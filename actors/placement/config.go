@@ -94,8 +94,8 @@ type Config struct {
 	Replicas int
 	// GoneAfter is the downtime of a node, in oracle time, after which its replicas are replaced.
 	GoneAfter time.Duration
-	// ForgetAfter is the downtime after which the record of a node without replicas is removed.
-	// Zero keeps records forever.
+	// ForgetAfter is the downtime, in oracle time, after which the record of a node without
+	// replicas is removed. Zero keeps records forever.
 	ForgetAfter time.Duration
 	Interval    time.Duration // pause after a turn with nothing to do
 	// Busy is the pause after a turn that has changed something. While a change is incomplete it

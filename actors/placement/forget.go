@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// This file removes the records of nodes that were replaced long ago, so that the node
-// table does not grow without bound. It runs at the end of a turn, on the actor's
-// goroutine.
+// This file removes the records of nodes that have been absent for Config.ForgetAfter, so that the
+// node table does not grow without bound. It runs at the end of a turn, on the actor's goroutine.
 
 // maxForgets limits the records removed in one turn.
 const maxForgets = 8
 
 // forget removes the records of nodes that have been absent for ForgetAfter and hold no
-// replica. For some time after meta's leader has changed it removes none: the whole
-// cluster may have been down, with nodes coming back one after the other.
+// replica. It removes none until the shorter of GoneAfter and ForgetAfter has passed since this
+// actor's first turn: the whole cluster may have been down, with nodes coming back one after the
+// other.
 func (w *work) forget(ctx context.Context, now time.Time, s *State) error {
 	if w.firstTurn.IsZero() {
 		w.firstTurn = now

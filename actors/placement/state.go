@@ -65,7 +65,8 @@ func (t *Tablet) progress(node uint64) *pb.ReplicaProgress {
 // writes continue.
 const maxLag = 256
 
-// caughtUp reports whether the replica on the node has enough of the log to vote.
+// caughtUp reports whether the replica on the node lacks at most maxLag entries of the log, few
+// enough for it to vote.
 func (t *Tablet) caughtUp(node uint64) bool {
 	if node == t.leader() {
 		return true

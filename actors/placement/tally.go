@@ -66,7 +66,8 @@ func (t *tally) add(nodes []uint64, w weight, sign float64) {
 // expect adds n times the weight to the total.
 func (t *tally) expect(n int, w weight) { t.total = t.total.plus(w, float64(n)) }
 
-// change is the effect of a step on the cluster. Less is better, compared field by field.
+// change is the effect of a step on the cluster. Less is better: zones decides, then excess, then
+// uneven.
 type change struct {
 	zones int // pairs of a tablet's voters in one zone
 	// excess is the sum, over nodes and figures, of the square of how far the figure is

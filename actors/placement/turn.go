@@ -89,7 +89,7 @@ func (w *work) recordOutcomes(ctx context.Context, plan *Plan) error {
 }
 
 // execute performs the steps, each for a different tablet, at most stepsAtOnce concurrently, without
-// those of tablets whose last step has failed too recently. A failed step is not repeated
+// those of tablets that wait after a failed step (moveCooldown.due). A failed step is not repeated
 // here: a later turn plans from the state at that time.
 func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	var mu sync.Mutex

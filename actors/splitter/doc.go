@@ -9,8 +9,8 @@
 //     range and not its first row. A tablet with a single row, or whose load is on a single
 //     row, proposes none and is left as it is.
 //  2. The meta tablet is never split. The splitter makes no more than MaxTablets tablets.
-//  3. After a split by load neither side is split by load again for some time, so that their
-//     own loads can be measured first.
+//  3. After a split by load neither side is split by load again for a minute (cooldown), so that
+//     their own loads can be measured first.
 //
 // Package node starts it. All its state is in memory, on the actor's goroutine: a crash
 // loses the cooldowns, and a split that was interrupted is completed by its tablet.

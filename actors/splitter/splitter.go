@@ -67,7 +67,7 @@ type Config struct {
 	// MaxLoad is the operations per second at which a tablet is split where its load halves.
 	MaxLoad    uint64
 	Interval   time.Duration // pause between turns
-	MaxTablets int           // no tablet is split while there are so many
+	MaxTablets int           // no tablet is split while there are this many of users
 	Logger     *slog.Logger
 }
 

@@ -50,7 +50,7 @@ func (s *Service) Backfill(ctx context.Context,
 }
 
 // ReplayParked implements pb.AdminServer. It replays the parked notifications page by page; an
-// error keeps the earlier replays, and another call continues with the rest.
+// error keeps the earlier replays, and another call continues with the remaining ones.
 func (s *Service) ReplayParked(ctx context.Context,
 	req *pb.ReplayParkedRequest) (*pb.ReplayParkedResponse, error) {
 	n, err := s.cfg.Client.ReplayParked(ctx, req.GetName(), func(uint64) {})

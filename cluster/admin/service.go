@@ -39,7 +39,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Node is the Service's interface to the rest of its node.
+// Node is the Service's interface to other parts of its node.
 type Node interface {
 	// ObserverRun returns the last run of an observer for a row that a node remembers; nil if none does.
 	ObserverRun(ctx context.Context, observer, row string) *pb.ObserverRun

@@ -48,7 +48,7 @@ func (r *Recovery) Message() *pb.Recovery {
 	}
 }
 
-// Stored is the information about its node in a store.
+// Stored is what a store records about its node.
 type Stored struct {
 	Identity
 	// Starts are the numbers of the directory's last starts, oldest first.
@@ -59,7 +59,7 @@ type Stored struct {
 	Recovery Recovery
 }
 
-// ReadStored reads the information about its node in the store, without starting an incarnation.
+// ReadStored reads what the store records about its node, without starting an incarnation.
 // It returns false if the node belongs to no cluster.
 func ReadStored(st *store.Store) (Stored, bool, error) {
 	s := &Self{st: st, contacts: &pb.JoinResponse{}, seen: map[uint64]seenStart{}}

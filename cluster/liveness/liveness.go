@@ -137,7 +137,7 @@ func (n *Node) Promise(node, incarnation uint64) (epoch uint64, lasts time.Durat
 	return g.epoch, Duration
 }
 
-// Supported returns the epoch under which this node supports the other one now, or 0.
+// Supported returns the epoch under which this node supports the given one now, 0 if it does not.
 func (n *Node) Supported(node uint64) (epoch uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -62,7 +62,7 @@ func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 			return true, nil
 		case old == nil:
 			return false, refuseAs(ErrNoNode, "there is no node %d", id)
-		// Whether this node believes the other one alive does not matter: the leader of meta decides.
+		// Whether this node believes the node alive does not matter: the leader of meta decides.
 		case have.GoneSince == 0:
 			return false, refuseAs(ErrNotAway, "node %d is not recorded as away: stop it; the node that "+
 				"leads meta records it within seconds", id)

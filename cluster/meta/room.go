@@ -12,7 +12,7 @@ import (
 // create tablets concurrently do not see each other's: each may exceed a limit by the tablets of
 // one request.
 
-// room rejects new tablets at keys in the table with the id if the policy does not allow so many.
+// room rejects new tablets at keys in the table with the id that would exceed the policy's limits.
 // A tablet that exists, or is pending in a table's record, is not counted again. A tablet of
 // dropped tables only does not count, because it will be merged; while there are more of these
 // than the policy allows tablets, no new ones are created. owner is the identity of the

@@ -63,7 +63,7 @@ func (d *Dispatcher) run(t *worker, turns func()) {
 	}
 }
 
-// park adds the worker to the idle ones. It returns false if there are enough, or d is closed.
+// park adds the worker to the idle ones. It returns false if d.keep are idle, or d is closed.
 func (d *Dispatcher) park(t *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -76,7 +76,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return l.limiter.Track(c), nil
 }
 
-// Track returns the connection as a pending one, and closes another pending one if there are too many.
+// Track returns the connection as a pending one, and closes another one beyond Config.Pending.
 func (l *Limiter) Track(inner net.Conn) *Conn {
 	c := &Conn{Conn: inner, limiter: l, host: Host(inner.RemoteAddr())}
 	l.mu.Lock()

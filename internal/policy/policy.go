@@ -136,7 +136,7 @@ func toggle(field func(*pb.Policy) **bool, s Setting) Setting {
 func Settings() []Setting { return slices.Clone(settings) }
 
 // formerNames maps the former names of settings, and of flags of start, to the present ones. Both
-// work for one release.
+// names work for one release after the change.
 var formerNames = map[string]string{
 	"expect": "bootstrap-expect", "gone-after": "replace-dead-after",
 }
@@ -220,7 +220,8 @@ func Check(p *pb.Policy) error {
 		}
 	}
 	if hold := p.GetMaxHoldMs(); hold != 0 && p.HistoryMs != nil && hold < p.GetHistoryMs() {
-		return fmt.Errorf("collection-max-hold=%v is below history=%v, which is kept anyway: raise collection-max-hold, or set it to 0",
+		return fmt.Errorf("collection-max-hold=%v is below history=%v, which is kept anyway: "+
+			"raise collection-max-hold, or set it to 0 (ten times history)",
 			Millis(hold), Millis(p.GetHistoryMs()))
 	}
 	return nil

@@ -232,7 +232,7 @@ func (l *link) Close() error {
 }
 
 // push queues a batch. It returns false if the link is closed, has no receiver yet, or
-// has too many batches waiting.
+// has maxWaiting batches waiting.
 func (l *link) push(data []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
