@@ -22,7 +22,7 @@ const (
 func (w *work) turn(ctx context.Context) time.Duration {
 	all, err := w.list(ctx)
 	if err != nil {
-		return w.cfg.Pause // other parts of the node log that meta is unreachable
+		return w.cfg.Pause // not logged here: other parts of the node log that meta is unreachable
 	}
 	for _, s := range all {
 		if ctx.Err() == nil && due(s, w.cfg.Now()) {
@@ -108,7 +108,7 @@ func due(s *pb.BackupSchedule, now time.Time) bool {
 	if elapsed < 0 || s.EveryMs <= 0 {
 		return false
 	}
-	slot := now.UnixMilli() - elapsed%s.EveryMs // the last due time
+	slot := now.UnixMilli() - elapsed%s.EveryMs // the latest due time up to now
 	return s.TriedUnixMs < slot
 }
 

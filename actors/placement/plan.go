@@ -29,7 +29,7 @@ type Plan struct {
 	Changing      int
 	Blocked       []string                // what cannot proceed, and why; at most maxBlocked
 	BlockedNodes  map[uint64]string       // draining nodes that cannot be emptied, and why
-	Drained, Gone []uint64                // nodes that hold nothing any more
+	Drained, Gone []uint64                // draining and absent nodes that hold nothing any more
 	Ended         []*pb.MoveTabletRequest // orders that are done, or have become impossible
 }
 

@@ -25,7 +25,7 @@ func (s *Service) PendingNotifications(ctx context.Context,
 	case req.GetAt() == 0:
 		column := mvcc.ObservedColumn{Table: mvcc.TableID(req.Table), Column: wire.String(req.Column)}
 		out.Pending, from, err = s.pendingWeak(ctx, column, from)
-	case s.cfg.Gate.Has(version.Timers): // without it there are none
+	case s.cfg.Gate.Has(version.Timers): // without this feature there are no timers
 		out.Pending, from, err = s.pendingTimers(ctx, mvcc.Timestamp(req.At), from)
 	default:
 		from = ""

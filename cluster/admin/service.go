@@ -31,7 +31,7 @@ type Config struct {
 	Carrier *route.Carrier
 	Members cluster.Members
 	// Other parts of the node.
-	Jobs   *Jobs // reported by clients to this node, and its creations of tables
+	Jobs   *Jobs // those that clients report to this node, and its creations of tables
 	Client *txn.Client
 	View   *cluster.PolicyView // the policy as this node knows it
 	Node   Node

@@ -23,7 +23,7 @@ const (
 	verifyAttempt = 5 * time.Second
 	// verifyBegin limits the search for the leader: an election takes about a second.
 	verifyBegin    = 10 * time.Second
-	verifyProposes = 3 // attempts to request a checksum while the tablet changes or moves
+	verifyProposes = 3 // maximum attempts to request a checksum while the tablet changes or moves
 	// verifyRounds is the maximum number of checksums requested while some replica will never
 	// have the result of the last one.
 	verifyRounds = 6

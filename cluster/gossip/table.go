@@ -26,9 +26,9 @@ const (
 type table struct {
 	mu     sync.Mutex
 	alive  map[uint64]cluster.Member // by node: its newest incarnation
-	newest map[uint64]uint64         // the highest incarnation ever reported
+	newest map[uint64]uint64         // by node: the highest incarnation ever reported
 	dead   map[mvcc.Worker]bool      // the last maxDead incarnations reported dead
-	order  []mvcc.Worker             // of dead, oldest first
+	order  []mvcc.Worker             // keys of dead, oldest first
 
 	events   []cluster.MemberEvent // not yet delivered to the watchers
 	wake     chan struct{}         // one token while events are queued

@@ -22,7 +22,7 @@ var ErrClock = errors.New("join: the clocks differ")
 type clockReading struct {
 	addr string
 	own  time.Time     // zero: the response, of an earlier version, has no time
-	off  time.Duration // by which this node's clock is ahead of the other's
+	off  time.Duration // how far this node's clock is ahead of the other's; negative: behind
 }
 
 // readClock returns the reading from a response received between began and ended.

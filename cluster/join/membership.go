@@ -86,9 +86,9 @@ type MembershipConfig struct {
 
 // Intervals and timeouts of Membership.
 const (
-	roundPause    = 250 * time.Millisecond // between two rounds of requests to all addresses
+	roundPause    = 250 * time.Millisecond // pause between two rounds of requests to all addresses
 	callTimeout   = 2 * time.Second        // timeout of Hello and Found; Join has twice as much
-	soundTimeout  = time.Second            // of sound, a returning node's first Hello of each round
+	soundTimeout  = time.Second            // timeout of sound, the first Hello of each round
 	freshFor      = 3 * time.Second        // validity of a fresh node's response
 	defaultUpkeep = 30 * time.Second
 	// rankPause is the delay after which each next node founds if those before it have not.
@@ -99,7 +99,7 @@ const (
 	// duplicatePause bounds the retries of a node while another process appears to have its
 	// identity: its own previous process may only just have ended.
 	duplicatePause = 15 * time.Second
-	logPause       = 30 * time.Second // between two identical log lines
+	logPause       = 30 * time.Second // minimum time between two identical log lines
 )
 
 // Membership makes a node a member of a cluster (Enter) and admits others: it serves Membership

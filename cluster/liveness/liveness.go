@@ -59,14 +59,14 @@ type Node struct {
 // given is this node's support of another one.
 type given struct {
 	epoch, incarnation uint64
-	until              time.Duration // on this node's clock
+	until              time.Duration // end of the last promise, on this node's clock
 	refused            bool          // no further promises of this epoch
 }
 
 // received is another node's support of this one.
 type received struct {
 	epoch  uint64
-	until  time.Duration // on this node's clock; 0: no promise yet
+	until  time.Duration // end of the promise, on this node's clock; 0: none yet
 	wanted time.Duration // when a lease last needed it; 0: the node is not asked for it
 	missed bool          // the promise's end has been counted, or no lease needs it
 	speed  speed

@@ -58,8 +58,8 @@ func (s *Schema) CreateExpiring(ctx context.Context, name string, splitKeys []st
 
 // CreateTableStep is like CreateTable but starts splits for createStep only, and returns the
 // remaining split keys in the record's PendingSplitKeys. It fails if no tablet starts at any of the
-// remaining keys afterwards, or if it cannot record those that do, so a caller that repeats it while
-// it succeeds terminates.
+// remaining keys afterwards, or if it cannot record those that do, so a caller that repeats it
+// while it succeeds terminates.
 func (s *Schema) CreateTableStep(ctx context.Context,
 	req *pb.CreateTableRequest) (*pb.Table, error) {
 	if name := req.GetName(); name == "" || len(name) > maxTableName {

@@ -46,7 +46,7 @@ const (
 	// context.
 	settleTimeout = 10 * time.Second
 	mergePause    = 10 * time.Millisecond
-	togetherPause = 200 * time.Millisecond // between checks for the completed moves
+	togetherPause = 200 * time.Millisecond // pause between checks for the completed moves
 )
 
 // MergeTablets merges the tablet that starts at the row of the table with the preceding one, and

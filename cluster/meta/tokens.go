@@ -52,7 +52,7 @@ func (t *Tokens) Create(ctx context.Context, req *pb.CreateTokenRequest,
 			})
 			at, taken := slices.BinarySearchFunc(kept, made.Name, byTokenName)
 			switch {
-			case taken && bytes.Equal(kept[at].Hash, made.Hash): // the response was lost
+			case taken && bytes.Equal(kept[at].Hash, made.Hash): // an earlier response was lost
 				return have, nil, nil
 			case taken:
 				return nil, nil, refuse(pb.Error_CODE_INVALID, "token %q already exists: use "+

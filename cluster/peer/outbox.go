@@ -34,10 +34,10 @@ type outbox struct {
 	mu          sync.Mutex
 	pending     map[uint64]*waiting // by number
 	bytes       int                 // bytes of the requests in pending
-	incarnation uint64              // the newest known
-	down        uint64              // the newest known to have ended
+	incarnation uint64              // the node's newest known one
+	down        uint64              // its newest incarnation known to have ended
 	reached     uint64              // durable Raft log position of incarnation
-	before      uint64              // the highest of earlier incarnations
+	before      uint64              // highest such position of earlier incarnations
 	closed      bool
 }
 

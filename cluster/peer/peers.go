@@ -41,7 +41,7 @@ type Peers struct {
 	handler Handler
 	cfg     Config
 	system  *actor.ActorSystem
-	own     bool // Close shuts the system down
+	own     bool // New created system, and Close shuts it down
 	ids     atomic.Uint64
 	counts  counts
 

@@ -30,7 +30,7 @@ type waiting struct {
 	bytes    int
 	deadline time.Time
 	then     func(*wire.PeerResponse, error)
-	timer    *time.Timer // ends it at the deadline
+	timer    *time.Timer // fails the request at its deadline
 	state    atomic.Int32
 	to       uint64 // the node's oldest incarnation that can receive it
 }

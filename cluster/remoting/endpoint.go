@@ -63,7 +63,7 @@ type endpoint struct {
 	cancel  context.CancelCauseFunc
 	waiting chan outgoing
 	former  <-chan struct{} // closed when the node's last endpoint has ended; nil: there was none
-	ended   chan struct{}   // closed when all is reported
+	ended   chan struct{}   // closed when the end and all batches are reported
 }
 
 // outgoing is a batch that was given to Send.

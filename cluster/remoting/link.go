@@ -79,9 +79,9 @@ var _ peer.Link = (*Link)(nil)
 // target is the state of one other node, with or without a connection.
 type target struct {
 	endpoint *endpoint       // nil if there is none now
-	ended    <-chan struct{} // of the last endpoint; nil: there was none
+	ended    <-chan struct{} // endpoint.ended of the last one; nil: there was none
 	failures int             // failed attempts since the last connection
-	retryAt  time.Time       // no attempt is made before
+	retryAt  time.Time       // no attempt is made before this time
 	cause    error           // why the last attempt failed
 	heard    uint64          // the newest incarnation that has sent a batch
 }
