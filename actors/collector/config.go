@@ -19,8 +19,8 @@ import (
 
 // Client carries requests to tablets and the oracle. *txn.Client implements it.
 type Client interface {
-	// Send performs an idempotent operation at the tablet that holds the position, and
-	// returns the descriptor under which it was done.
+	// Send performs an idempotent operation at the tablet that holds the position (a table
+	// and a row), and returns the descriptor under which it was done.
 	Send(
 		ctx context.Context, at wire.Position, req *pb.TabletRequest,
 	) (*pb.TabletResponse, *pb.TabletDescriptor, error)
@@ -77,9 +77,10 @@ type Config struct {
 	Overview Overview
 
 	History  time.Duration // how long old versions stay readable
-	Interval time.Duration // pause between turns; default History/10, at most 10 s
-	// ForceAfter is the time for which a cycle waits for a live transaction that began below its
-	// bound; default History, at most 1 min.
+	Interval time.Duration // pause between turns; the default is History/10, but at most 10 s
+	// ForceAfter is the time, counted from the start of a cycle's step confirm, after which the
+	// cycle also aborts live transactions that began below its target. The default is History, but
+	// at most 1 min.
 	ForceAfter time.Duration
 	// MaxHold is the greatest age of a lease's timestamp at which the lease still holds
 	// history; default ten times History.

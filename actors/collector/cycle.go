@@ -76,8 +76,8 @@ func (c *cycle) steps(ctx context.Context) error {
 				return nil
 			}
 		default:
-			return fmt.Errorf("collector: a newer version wrote the record: unknown step %v",
-				rec.Step)
+			return fmt.Errorf("collector: the record in meta has the unknown step %v, written by "+
+				"a newer version; upgrade this node", rec.Step)
 		}
 		if err != nil || rec == nil {
 			return err

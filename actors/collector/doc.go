@@ -19,7 +19,7 @@
 // below a timestamp at which a secondary is still locked elsewhere, the decision would be
 // lost and the lock could be neither rolled forward nor back. So no safepoint is raised
 // before every tablet has confirmed. Tablets without garbage have to confirm too, since
-// only the bound keeps a late prewrite from placing a lock there. An idle repository saves
+// only the bound keeps a late prewrite from placing a lock there. An idle cluster saves
 // whole cycles instead: none begins while there is no garbage anywhere.
 //
 // Invariants:

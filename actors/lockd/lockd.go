@@ -51,11 +51,11 @@ func (c Config) withDefaults() Config {
 // Stats contains the present number of locks and counters since the service started.
 type Stats struct {
 	Held     uint64            // locks now
-	Granted  uint64            // renewals included
-	Refused  uint64            // held by another owner
+	Granted  uint64            // keys granted, renewals included
+	Refused  uint64            // keys refused because another owner held them
 	Expired  uint64            // leases that ended before their key was unlocked
-	Unstored uint64            // granted without a record because the table was full
-	Batches  metrics.Histogram // messages handled together
+	Unstored uint64            // keys granted without a record because the table was full
+	Batches  metrics.Histogram // messages per batch
 	Waits    metrics.Histogram // how long messages wait in the mailbox
 }
 

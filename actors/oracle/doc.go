@@ -6,11 +6,11 @@
 //  1. A timestamp is issued at most once, and only if it is at most the persisted mark.
 //  2. The memory belongs to the term of the meta tablet in which its mark was read. In
 //     another term it is dropped, and the next timestamp is above the mark.
-//  3. Before a batch is answered leadership is confirmed for it, by a lease that holds, or by a
-//     ReadIndex that began, after the batch was closed. A confirmation serves only the batch for which it was
-//     requested, whatever panics or restarts happen in between. The only voter of the meta
-//     tablet and a leader with a lease need no ReadIndex: Meta.Confirmed is checked instead, by the actor, or by Now
-//     under the memory's lock.
+//  3. Before a batch is answered, leadership is confirmed for it: by a lease that holds after the
+//     batch was closed, or by a ReadIndex that began after that. A confirmation serves only the
+//     batch for which it was requested, whatever panics or restarts happen in between. The only
+//     voter of the meta tablet and a leader with a lease need no ReadIndex: Meta.Confirmed is
+//     checked instead, by the actor, or by Now under the memory's lock.
 //  4. Time never goes back: physical time is max(mark, wall clock at takeover) plus the
 //     monotonic time since.
 //  5. If there are several voters, no timestamp is issued and no mark raised in a term

@@ -42,8 +42,8 @@ func (r *receiver) mustJudge(m *confirmed) bool {
 	if judged {
 		return false
 	}
-	// The confirmation may be the answer to the only voter's raise of the mark, in which
-	// alone is not set.
+	// The confirmation may be the only voter's answer to Mark, which never sets alone: ask
+	// Confirmed.
 	_, _, alone, ok := r.meta.Confirmed()
 	return !ok || !alone
 }

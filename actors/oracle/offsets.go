@@ -23,8 +23,8 @@ func (c *Offsets) Forget() {
 	c.before, c.offset = c.offset, map[uint64]time.Duration{}
 }
 
-// Last returns the current knowledge and, for nodes that have not been read since the last Forget,
-// the earlier one.
+// Last returns each node's offset as read last since the last Forget or, of a node that has not
+// been read since, the offset that Forget removed.
 func (c *Offsets) Last() map[uint64]time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 // be kept in the tickState, where the node reads it without a message. All of it runs on
 // the tablet's goroutine.
 
-// raiseMark raises the oracle's persisted mark to the given one, or leaves it if it is higher
-// (design section 6). It is a raw operation, since a Percolator transaction would itself need a
-// timestamp.
+// raiseMark raises the oracle's persisted mark to the given one, unless the persisted one is higher
+// already (design section 6). It is a raw operation, since a Percolator transaction would itself
+// need a timestamp.
 func (e *evaluation) raiseMark(call *Call, to uint64) {
 	own := e.newProposal()
 	own.command.RaiseMark = to
@@ -37,8 +37,9 @@ func (e *evaluation) ownEntry(p *proposal) {
 	e.proposal = e.newProposal()
 }
 
-// markResponse returns the leader's term and the mark as of the last entry handed to the
-// state actor, or as it will be after the entry in flight.
+// markResponse returns the answer to a request for the mark: the leader's term and the mark. A
+// request that only reads gets the mark as of the last entry handed to the state actor; one that
+// raises the mark gets it as of the entry that raises it.
 func markResponse(term, mark uint64) *pb.TabletResponse {
 	return &pb.TabletResponse{
 		Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: term, Mark: mark}},

@@ -8,8 +8,8 @@ import (
 // Prewrites of asynchronous commits (docs/adr/0062). Like a one-phase commit, such a prewrite
 // reserves its cells, then gets a timestamp from the oracle, and is then evaluated: its locks are
 // proposed with the timestamp as their MinCommitTS. So a reader that has not seen the locks has a
-// lower timestamp. A leader that loses its lead in between proposes nothing; once the locks are
-// committed, every later leader applies them before it serves anything.
+// lower timestamp. A leader that loses its leadership in between proposes nothing; once the locks
+// are committed, every later leader applies them before it serves anything.
 
 // asyncPrewrite checks the prewrite and reserves its cells, or parks the call until it can be
 // judged.

@@ -27,7 +27,8 @@ type Config struct {
 	// timestamp or for the other voters, also if its deadline is later. Defaults to 10 s.
 	MaxWait time.Duration
 	// MaxDelay limits the delay of an entry that nobody awaits, which is proposed with the next one
-	// (mayDelay). It is longer than a client needs to send its next transaction. Defaults to 3 ms.
+	// (mayDelay). It is longer than a client takes from the answer to one transaction until it
+	// sends the next. Defaults to 3 ms.
 	MaxDelay time.Duration
 	// Indexed is the most entries of the notify group, and of the intent group, that are kept in
 	// memory for each observed column. A column with more is only counted, and scanned on disk,
@@ -44,7 +45,8 @@ type Config struct {
 	Ticker *Ticker
 	// Dispatcher runs the tablet's turns. Defaults to protoactor's.
 	Dispatcher *actorkit.Dispatcher
-	// IdleHints receives what leaders have found empty; may be nil.
+	// IdleHints is where a leader publishes that its tablet has no notifications other than parked
+	// ones, or nothing of unfinished transactions; nil means nowhere.
 	IdleHints *IdleHints
 	// Leadership is where the meta tablet publishes that it leads as its group's only voter, or under
 	// a lease; nil for other tablets.

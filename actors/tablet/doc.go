@@ -22,11 +22,12 @@
 //     A first read requests its timestamp before all that.
 //
 //  2. A mutation is evaluated and proposed in one actor turn, against applied state plus
-//     the effects of every proposal in flight; one that nobody awaits may be proposed with the next, after
-//     3 ms at the latest, or once anything waits for it. An answer waits until everything that its
-//     evaluation could have read is committed, and the entry of a change of more than rows is
-//     visible (docs/adr/0063). What follows an answer waits for visibility itself: a read for
-//     its ReadIndex, all else until the proposal has left the pipeline.
+//     the effects of every proposal in flight; one that nobody awaits may be proposed with the
+//     next, after Config.MaxDelay at the latest, or once anything waits for it. An answer waits
+//     until everything that its evaluation could have read is committed and, if its own entry
+//     changes more than rows, until that entry is visible (docs/adr/0063). What a client requests
+//     after the answer waits for visibility itself: a read for its ReadIndex, all else until the
+//     proposal has left the pipeline.
 //
 //  3. The applied index is written in the Txn of the effects, and only once the entry is
 //     synced in the log. The log is never truncated beyond the checkpoint. The commit index

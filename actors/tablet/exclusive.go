@@ -30,7 +30,7 @@ type exclusive struct {
 	merge    *pb.MergeRequest
 	change   *group.Change
 	target   uint64 // the replica to transfer the leadership to
-	proposed bool   // in flight, or under way
+	proposed bool   // its entry is in flight, or its transfer under way
 	deferred []*Call
 
 	taken, begun time.Time // mutations in flight drain from taken to begun

@@ -65,9 +65,9 @@ func (b *IdleHints) SettledVersion() uint64 { return b.settled.Load() + 1 }
 // Touch advances the version without a change.
 func (b *IdleHints) Touch() { b.changes.Add(1) }
 
-// Clean returns at most most tablets that are led here and have only parked notifications, if any,
-// and the version of the result. The version is read first: a concurrent change has a later one,
-// whether or not the result includes it.
+// Clean returns tablets that are led here and have only parked notifications, if any, and the
+// version of the result; most limits the number of tablets. The version is read first: a concurrent
+// change has a later one, whether or not the result includes it.
 func (b *IdleHints) Clean(most int) (version uint64, tablets []uint64) {
 	version = b.Version()
 	b.mu.RLock()

@@ -145,8 +145,8 @@ func ascending(req *pb.TabletRequest) int {
 		len(req.GetCommit().GetCells()) + len(req.GetRestore().GetWrites())
 }
 
-// evaluateHere evaluates an operation that needs more than the rules, or parks a rollback, and
-// reports whether it did.
+// evaluateHere evaluates an operation for which evaluate.Rule does not suffice, or parks a rollback
+// that must wait. It reports whether it did either.
 func (e *evaluation) evaluateHere(call *Call) bool {
 	switch op := call.Req.Op.(type) {
 	case *pb.TabletRequest_OnePhase:

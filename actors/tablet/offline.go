@@ -129,10 +129,10 @@ func ApplyLog(st *store.Store, id, last uint64) error {
 	return err
 }
 
-// replay calls each for every unapplied entry up to the entry end, with the writes of applying
-// it, the state after it, which each may replace, and its command, which is nil if the entry has
-// none or is dropped. Of an entry that takes another tablet's rows the writes lack the merge of
-// the two replicas. It returns the state after the last entry.
+// replay calls the function each once per unapplied entry, in order, up to the entry end, with the
+// writes of applying it, the state after it, which the function may replace, and its command, which
+// is nil if the entry has none or is dropped. Of an entry that takes another tablet's rows the
+// writes lack the merge of the two replicas. It returns the state after the last entry.
 func replay(st *store.Store, id, end uint64,
 	each func(*store.Batch, *state, *wire.Command) error) (*state, error) {
 	s, err := storedState(st, id)

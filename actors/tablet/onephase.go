@@ -164,8 +164,8 @@ func (r *reservations) overdue(now time.Time) (overdue []*reservedCommit, waitin
 	return overdue, waiting
 }
 
-// ask requests the timestamps of the one-phase commits from the oracle, and limits the wait to
-// until.
+// ask requests the timestamps of the one-phase commits from the oracle. The time until is the
+// deadline of the answer.
 func (r *reservations) ask(waiting []*reservedCommit, host Host, self *mailbox, until time.Time) {
 	var traced *tracing.Span
 	n := 0

@@ -17,10 +17,9 @@ import (
 
 // Proposals: how they are built, passed to Raft, and lost with the leadership. A proposal is
 // created, filled and proposed within one turn of the tablet; one that nobody awaits may be proposed
-// with the next one (mayDelay). From then on it is in
-// pipeline.inflight until its effects are visible (apply.go) or stepDown loses it. Its
-// evaluation may have read everything in flight before it, so its answers wait until its entry
-// is committed, or visible if it changes more than rows.
+// with the next one (mayDelay). From that turn on it is in pipeline.inflight until its effects are
+// visible (apply.go) or stepDown loses it. Its evaluation may have read everything in flight before
+// it, so its answers wait until its entry is committed, or visible if it changes more than rows.
 
 // proposer is the part of a tablet that checks and evaluates mutations and proposes their
 // effects, without the mailbox, reads and the collection of history. Only the tablet's turns

@@ -89,8 +89,9 @@ func (s *sizing) count(f *wire.Effect) {
 // valueShare is the reciprocal of the newest value's weight in the average.
 const valueShare = 16
 
-// measure begins a measurement if one is due. From a size of above bytes the row that halves
-// the tablet is wanted too; 0 means never. The replica leads.
+// measure begins a measurement if one is due. It is due also while the row that halves the tablet
+// is unknown, if the size has reached above, in bytes; an above of 0 means never. The replica
+// leads.
 func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *readStages) {
 	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) ||
 		(above != 0 && t.bytes >= above && !s.halved) || (s.again && len(inflight) == 0)

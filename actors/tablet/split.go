@@ -66,7 +66,7 @@ func splitDescriptor(d *pb.TabletDescriptor,
 // changes.
 func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	s.descriptor, s.sibling = by.Left, by.Right
-	s.bytes, s.rough = s.bytes/2, s.rough || s.bytes > 0 // of each side
+	s.bytes, s.rough = s.bytes/2, s.rough || s.bytes > 0 // each side gets half
 	s.stateChanged = true
 	if there, err := skipChild(b, st, s.replica, by.Right); there || err != nil {
 		return err

@@ -126,7 +126,7 @@ func (k *Ticker) tick() bool {
 	awake := len(k.awake) > 0
 	if !awake {
 		select {
-		case <-k.roused: // of a replica that has quiesced again
+		case <-k.roused: // the wake-up of a replica that has quiesced since
 		default:
 		}
 	}

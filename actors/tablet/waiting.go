@@ -197,8 +197,9 @@ func (t *Tablet) onSweep() {
 	}
 }
 
-// boundWait limits the call's wait to most from now by moving its deadline earlier, never
-// later. So the first wait counts, however often the call waits again.
+// boundWait ends the call's wait at the latest when the duration most has passed from now. It moves
+// the call's deadline earlier, never later. So the first wait counts, however often the call waits
+// again.
 func boundWait(call *Call, most time.Duration) {
 	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit

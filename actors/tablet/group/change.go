@@ -48,7 +48,7 @@ var errChanged = errors.New("its replicas have changed; try again")
 type Change struct {
 	steps     []*pb.ReplicaChange // steps of the next entry; empty: leave the joint configuration
 	later     []*pb.ReplicaChange // steps of later entries
-	handovers int                 // attempts to hand over first, if the leader will no longer vote
+	handovers int                 // transfers begun by handOverFirst so far
 }
 
 // NewChange returns a change with the steps.

@@ -21,9 +21,10 @@ import (
 // Leases are the promises between this node and the others. *liveness.Node implements it. Its
 // methods do not block.
 type Leases interface {
-	// Now returns the time on the node's clock.
+	// Now returns the time since a fixed moment, on this node's clock.
 	Now() time.Duration
-	// Until returns the time up to which the node has promised its support under the epoch, or 0.
+	// Until returns the time on the clock of Now up to which the other node has promised its
+	// support under the epoch, or 0. It makes this node ask the other one for support.
 	Until(node, epoch uint64) time.Duration
 	// Supported returns the epoch under which this node supports the other one now, or 0.
 	Supported(node uint64) (epoch uint64)
@@ -105,7 +106,7 @@ func (l *Lease) count(m *members, promises map[uint64]support) {
 	v := &leaseVoters{sets: [2][]uint64{m.conf.GetVoters(), m.conf.GetVotersOutgoing()}}
 	v.promises = make(map[uint64]support, len(m.nodes))
 	for id, node := range m.nodes {
-		v.promises[id] = support{node: node} // asked for its support, without an epoch
+		v.promises[id] = support{node: node} // Held asks it for support: its epoch is unknown
 		if p := promises[id]; p.node == node {
 			v.promises[id] = p
 		}

@@ -42,9 +42,10 @@ func (r *retention) holdLog(replica, index uint64) {
 	r.snapshots[replica] = index
 }
 
-// truncateTo returns the entry up to which to truncate the log with this append, or 0 for none. Effects
-// are readable up to visible; checkpoint returns the index up to which they are durable. progress calls
-// its argument with the last entry of each replica that the log serves.
+// truncateTo returns the entry up to which to truncate the log with this append, or 0 for none.
+// Effects are readable up to visible; checkpoint returns the index up to which they are durable.
+// progress calls its argument with the last entry acknowledged by each replica to which this leader
+// sends entries.
 func (r *retention) truncateTo(visible uint64, checkpoint func() (uint64, error),
 	progress func(func(match uint64))) (uint64, error) {
 	if visible < r.truncated+keptEntries+truncateEvery && r.sizes.total < truncateBytes {
@@ -93,9 +94,9 @@ func (r *retention) heldFrom(visible, entries uint64, bytes int) uint64 {
 	return max(r.truncated, visible-r.sizes.lastWithin(visible, entries, bytes))
 }
 
-// served calls visit with the last entry of each replica to which this leader sends entries. A
-// follower knows no other replica's progress, and keeps the minimum: if it becomes leader, it only
-// sends more snapshots.
+// served calls visit with the last entry acknowledged by each replica to which this leader sends
+// entries. A follower knows no other replica's progress, and keeps the minimum: if it becomes
+// leader, it only sends more snapshots.
 func (g *Group) served(visit func(match uint64)) {
 	if g.raft.BasicStatus().RaftState != raft.StateLeader {
 		return

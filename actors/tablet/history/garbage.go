@@ -84,9 +84,9 @@ func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
 	return mvcc.SortGarbage(due)
 }
 
-// surveyWorth reports whether the safepoint has reached enough forgotten garbage for a survey: a
-// fixed number, and an eighth of all that is waiting, so that the entries examined by a survey
-// stay in proportion to those that it finds.
+// surveyWorth reports whether the safepoint has reached enough forgotten garbage for a survey: at
+// least MaxRemembered entries, and at least an eighth of all that wait for a safepoint, so that the
+// entries examined by a survey stay in proportion to those that it finds.
 func (g *garbage) surveyWorth(safepoint mvcc.Timestamp) bool {
 	const leastWorth, share = MaxRemembered, 8
 	return !g.all && g.waiting.due(safepoint) >= max(leastWorth, g.waiting.total()/share)

@@ -12,7 +12,7 @@ import (
 type History struct {
 	garbage
 	unknown  bool           // there may be any garbage until a survey is complete
-	dropped  mvcc.Timestamp // the last drop of one of its tables covered by a survey; 0: none
+	dropped  mvcc.Timestamp // the last drop of a table that a survey has covered; 0: none
 	pass     *Pass
 	inFlight bool // a step is proposed and not yet visible
 	armed    bool // a reminder is under way, perhaps from before Forget
@@ -118,7 +118,7 @@ func (h *History) Note(muts []mvcc.Mutation) {
 	// scratch must not retain the proposal's strings.
 	clear(h.scratch)
 	if h.dropped != 0 && len(muts) > 0 && !muts[0].Delete {
-		h.dropped = 0 // a commit came late: its record is to be deleted too
+		h.dropped = 0 // a late commit wrote after the survey of a drop: Begin surveys again
 	}
 }
 

@@ -31,7 +31,8 @@ func (p *Pass) Survey(st *store.Store, d *pb.TabletDescriptor, catalogue *memory
 		defer snap.Close()
 		view := surveyView{Snap: snap, Observers: catalogue.At(p.Safepoint)}
 		out := &Surveyed{pass: p}
-		// Timers that share the tablet are surveyed once they have a tablet of their own.
+		// Durable timers (mvcc.TimerTable) in a tablet that begins in another table are not
+		// surveyed until they have a tablet of their own.
 		out.found, _, out.place, out.Err = mvcc.Survey(view, wire.SpanOf(d), place, surveyFinds,
 			surveyLooked)
 		out.spent = time.Since(begin)

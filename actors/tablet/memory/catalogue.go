@@ -15,11 +15,11 @@ type Catalogue struct {
 	Message *pb.Catalogue
 	columns map[columnKey]mvcc.Observation // by observed column
 	dropped map[mvcc.TableID]bool
-	// For collection: when tables were dropped; by observed column, the names of its observers,
-	// retired ones included, which are also the columns of their acknowledgments; the inverse.
-	droppedTS map[mvcc.TableID]mvcc.Timestamp
-	acks      map[columnKey][]string
-	watched   map[columnKey]mvcc.Watch // by column of acknowledgments
+	// For collection, retired observers included. An observer's name is also the column of its
+	// acknowledgments.
+	droppedTS map[mvcc.TableID]mvcc.Timestamp // when the table was dropped
+	acks      map[columnKey][]string          // by observed column: the names of its observers
+	watched   map[columnKey]mvcc.Watch        // by column of acknowledgments: the observed column
 	// indexed has the columns of the notify and intent groups: the observed columns, and those
 	// of observers with notify entries of their own, retired ones included.
 	indexed map[columnKey]bool

@@ -13,7 +13,8 @@ import (
 // the tablet's turns, are bounded, and are dropped with the leadership; what is unknown counts
 // as the worse case, which costs the client another scan.
 
-// maxParts is the number of marks by which written notifications are distinguished.
+// maxParts is the number of latest marks for which writtenOrigins knows what was written after
+// them.
 const maxParts = 1024
 
 // writtenOrigins records the least origin of the notifications written since each of the
@@ -36,8 +37,8 @@ func (w *writtenOrigins) note(origin mvcc.Timestamp) {
 	w.some = true
 }
 
-// since reports whether a notification whose origin is at or before until was, or may have been,
-// written after the mark.
+// since reports whether a notification whose origin is at most the timestamp until was, or may have
+// been, written after the mark.
 func (w *writtenOrigins) since(mark uint64, until mvcc.Timestamp) bool {
 	if mark == 0 || mark > w.mark || w.mark-mark >= maxParts {
 		return true

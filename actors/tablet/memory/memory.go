@@ -272,8 +272,8 @@ func (m *Memory) Requeue(c mvcc.Cell) {
 }
 
 // Unsettled reports whether any lock, or any lock or intent in flight, began below the timestamp,
-// and returns up to most such locks that are visible. It ignores reservations, which the tablet
-// tracks.
+// and returns such locks that are visible; most limits their number. It ignores reservations, which
+// the tablet tracks.
 func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, locks []mvcc.LockInfo) {
 	m.locks.tree.Scan(func(e lockEntry) bool {
 		if e.lock.StartTS < below && e.lock.Token == 0 {

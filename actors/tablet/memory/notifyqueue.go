@@ -52,7 +52,7 @@ func queueOf(tree *btree.BTreeG[mvcc.CellNotify]) *notifyQueue {
 	return q
 }
 
-// change applies a change of a cell's notification, in a queue of at most most.
+// change applies a change of a cell's notification; most limits the length of the queue.
 func (q *notifyQueue) change(ch *Change, most int) {
 	row := ch.cell.Row
 	place, there := q.places[row]

@@ -27,8 +27,8 @@ func (t *tally) countNotify(e *mvcc.Notify, n int) {
 	t.origins.add(e.Origin(), n)
 }
 
-// count counts the column's entries in the span, up to most that are not parked, and up to
-// most intents.
+// count counts the column's notifications and intents in the span. most limits the number of
+// intents, and that of notifications that are not parked.
 func (t *tally) count(snap *store.Snap, key columnKey, span mvcc.Span, most int) error {
 	err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
 		t.countNotify(&n.Notify, 1)
@@ -114,9 +114,10 @@ func (a *ages) coarsen() {
 }
 
 // merge adds the other's buckets, some of which may compensate negative ones here; the other
-// must not be used afterwards. The result has the coarser width of the two. If anything was
-// added or removed here, the least of a bucket is unknown: one that was added here is dropped
-// when the bucket's count has been zero since, because of removals of the other's.
+// must not be used afterwards. The result has the coarser width of the two. Unless nothing was
+// added or removed here, a bucket of the other gets the start of its time as its least: the least
+// of timestamps added here may have been dropped, when removals of the other's timestamps brought
+// the count here to zero.
 func (a *ages) merge(o *ages) {
 	if a.buckets == nil {
 		*a = *o

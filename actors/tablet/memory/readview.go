@@ -190,7 +190,7 @@ func (v *ReadView) Notified() uint64 { return v.notified }
 
 // NoRoomError reports that a read's long values do not fit into the answer size that the
 // request allows.
-type NoRoomError struct{ Needs int } // bytes of values, so far
+type NoRoomError struct{ Needs int } // bytes of the long values up to the first that does not fit
 
 // Error implements error.
 func (e *NoRoomError) Error() string {

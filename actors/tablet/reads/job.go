@@ -76,7 +76,8 @@ func (j *job) refuse(answer *pb.TabletResponse) {
 	}
 }
 
-// openSnap opens the Snap for answering the calls. Only histories read locks from the store.
+// openSnap opens the Snap for answering the calls. Only a request for a cell's history reads locks
+// from the store; all others read them from the captured view.
 func (j *job) openSnap() *store.Snap {
 	if slices.ContainsFunc(j.calls, func(c *Call) bool { return c.Req.GetHistory() != nil }) {
 		return j.shared.Store.SnapWithLocks()
@@ -136,8 +137,9 @@ func (m *Blocked) Dead() {
 	}
 }
 
-// beside returns the bytes that an answer may use in addition to the values that did not fit,
-// since there may be more of them. Except for a Get of one cell, each retry has at least twice the
+// beside returns the bytes that a retry of the read must allow in addition to the long values
+// counted so far (NoRoomError.Needs): for the rest of the answer and, except for a Get of one cell,
+// for values not counted yet as much as this request allows. So each retry has at least twice the
 // space of the one before, up to the limit of one answer.
 func (j *job) beside(req *pb.TabletRequest) int {
 	cells := len(req.GetGet().GetCells())

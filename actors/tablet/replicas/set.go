@@ -109,9 +109,9 @@ func New(owner Owner, st *store.Store, logs *writers.Pair, node uint64,
 	return s
 }
 
-// Start completes what a crash has interrupted, then opens all replicas of the store, which
-// it first passes to before. It blocks on the disk, and starts the workers, which Close
-// joins. Other nodes may send concurrently: all replicas are marked busy before anything is
+// Start completes what a crash has interrupted, calls the function before with the tablets of all
+// replicas in the store, and then opens these. It blocks on the disk, and starts the workers, which
+// Close joins. Other nodes may send concurrently: all replicas are marked busy before anything is
 // accepted, so that no message opens one a second time.
 func (s *Set) Start(before func(tablets []uint64)) error {
 	if err := s.installer.Recover(); err != nil {
@@ -275,9 +275,9 @@ func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	}
 }
 
-// SplitApplied opens the new tablet of a split that was applied here. If it waited for its first
-// snapshot, it continues with the rows written by the split; if its replica was removed before it
-// was created, its rows are cleared.
+// SplitApplied opens the replica of the new tablet of a split that was applied here. If the replica
+// exists already and waits for its first snapshot, it continues with the rows written by the split;
+// if it was removed before the split could create it, the rows are cleared.
 func (s *Set) SplitApplied(right uint64) {
 	s.enqueue(right, func() {
 		if err := s.reopen(right); err != nil {
@@ -324,7 +324,7 @@ type Stats struct {
 	Installed uint64 // snapshots installed
 	Refused   uint64 // pieces refused; a refusal ends the snapshot
 	Closed    int    // replicas that stay closed after a failed installation or merge
-	Why       error  // reason of the one with the lowest tablet; nil if none
+	Why       error  // why the one with the lowest tablet id is closed; nil if none
 	Stale     int    // replicas here that take no part in their groups; see Stale
 	Found     int    // number of stale replicas found since New, including removed ones
 }

@@ -114,8 +114,8 @@ func (s *Sender) Close() {
 }
 
 // Send queues a snapshot of the tablet. It returns false if the queue is full; otherwise it
-// calls done once with the outcome, on any goroutine, unless Close comes before its turn. It does
-// not block.
+// calls done once with the outcome, on any goroutine, unless Close is called before a worker begins
+// the snapshot. It does not block.
 func (s *Sender) Send(tablet uint64, what group.Snapshot, done func(error)) bool {
 	select {
 	case s.jobs <- &job{Snapshot: what, tablet: tablet, done: done}:
