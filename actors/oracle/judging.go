@@ -29,9 +29,9 @@ func (c *Config) electorate(term uint64) judged {
 	return judged{term, c.Voters()}
 }
 
-// mustJudge reports whether the clock must be judged before the batch is served. The only voter's
-// is not, since no other node could lead; but it is as soon as there are others, even in the same
-// term.
+// mustJudge reports whether the clock must be judged before the batch is served. The clock of the
+// only voter need not be, since no other node could lead; once there are other voters it must be,
+// even in the same term.
 func (r *receiver) mustJudge(m *confirmed) bool {
 	if r.cfg.Judge == nil || m.alone {
 		return false

@@ -32,9 +32,9 @@ type memory struct {
 	frozen bool
 }
 
-// reserve is the fraction of the lead, as a divisor, that is kept for a frozen clock. If it
-// were used up before the oracle learned that the mark cannot be raised, nothing could be
-// read on a full disk.
+// reserve is the divisor of lead that gives the number of timestamps kept for a frozen clock. If
+// they were used up before the oracle learned that the mark cannot be raised, nothing could be read
+// on a full disk.
 const reserve = 16
 
 // ErrNoRoom is wrapped by the error of Meta.Mark if the mark was not raised, because the node lacks

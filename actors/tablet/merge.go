@@ -51,7 +51,7 @@ func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
 }
 
 // duringMerge returns the refusal of an operation that is not allowed while the tablet is
-// frozen for a merge, or between taking another tablet's rows and its release; nil if it is
+// frozen for a merge, or has taken another tablet's rows and is not released yet; nil if it is
 // allowed.
 func (o *proposer) duringMerge(req *pb.TabletRequest) *pb.TabletResponse {
 	if req.GetMerge().GetStep() == pb.MergeRequest_STEP_RELEASE {

@@ -59,8 +59,8 @@ type leaseVoters struct {
 	promises map[uint64]support // by replica: its node and its epoch
 }
 
-// Held reports whether it is certain that no other replica has been elected. The moment for which
-// that is true lies within the call.
+// Held reports whether it is certain that, at some moment during the call, no other replica had
+// been elected in a later term.
 func (l *Lease) Held() bool {
 	v := l.voters.Load()
 	if v == nil || l.gaveUp.Load() {

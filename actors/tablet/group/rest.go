@@ -99,8 +99,8 @@ func (g *Group) SeekLeader() {
 	}
 }
 
-// wakeOthers sends all others an envelope without a message: a leader at rest sends
-// heartbeats then.
+// wakeOthers sends every other replica an envelope without a message, which wakes it: a leader at
+// rest then sends heartbeats.
 func (g *Group) wakeOthers() {
 	for _, r := range g.descriptor.GetReplicas() {
 		if r.ReplicaId != g.cfg.Replica {

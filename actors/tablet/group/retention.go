@@ -52,7 +52,7 @@ func (r *retention) truncateTo(visible uint64, checkpoint func() (uint64, error)
 		return 0, nil
 	}
 	durable, err := checkpoint()
-	if err != nil || durable <= r.truncated { // the next checkpoint may be far away
+	if err != nil || durable <= r.truncated { // nothing to drop before the next checkpoint
 		return 0, err
 	}
 	kept := visible - r.sizes.lastWithin(visible, keptEntries, keptBytes)

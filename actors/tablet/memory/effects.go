@@ -92,7 +92,8 @@ func (e *endedRuns) add(r mvcc.EndedRun) {
 }
 
 // after reports whether a run has, or may have, committed after the timestamp for a change of one
-// of the tables that originates in a commit at or before it. No tables means all.
+// of the tables, where the change originates in a commit at or before the timestamp. No tables
+// means all.
 func (e *endedRuns) after(at mvcc.Timestamp, tables []uint32) bool {
 	return at < e.forgot || slices.ContainsFunc(e.runs, func(r mvcc.EndedRun) bool {
 		return r.Origin <= at && at < r.End &&
@@ -137,9 +138,9 @@ func (v *ReadView) Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb
 }
 
 // Early implements evaluate.View, from the captured index alone: later changes of an entry on
-// disk are unknown. Where the index has too many entries for that, it counts too many: also the
-// later notifications in until's bucket of origins (a second or more), all parked ones and all
-// intents. Before a column is counted, it returns 1 of each kind.
+// disk are unknown. Of a column with too many entries for the index, Early counts too many: also
+// the later notifications in until's bucket of origins (a second or more), all parked ones and all
+// intents. Until a worker has counted the column, Early returns 1 of each kind.
 func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending {
 	out := &pb.ObserverPending{Name: o.Name}
 	n, of := v.columns[wire.NotifyColumn(o)], v.columns[wire.ColumnOf(o)]

@@ -94,8 +94,9 @@ func (s *Set) needed(r *snapshot.Replica) (bool, error) {
 	return ok && r.NeededBy(&left), err
 }
 
-// takenBy reports whether the tablet's own replica here still needs this replica, and would no
-// longer need it after a snapshot of the tablet as described.
+// takenBy reports whether the replica of the tablet id among the stored ones still needs the
+// replica r for a merge, and would no longer need it after a snapshot of its tablet with the
+// descriptor d.
 func takenBy(r *snapshot.Replica, stored []snapshot.Replica, id uint64,
 	d *pb.TabletDescriptor) bool {
 	return !r.Marked && wire.Supersedes(d, r.Descriptor) &&

@@ -250,8 +250,8 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 	}
 	defer s.mu.Unlock()
 	switch {
-	// A lower replica here was removed, if the sender knows of a higher one: create destroys it
-	// first.
+	// A replica here with a lower id than the message's does not refuse it: it was removed, since
+	// the sender knows of a higher id, and create destroys it first.
 	case h != nil && (h.busy || h.id > m.ToReplica), !s.running, s.queue.waiting() >= maxWaiting:
 		return
 	case now.Sub(s.refused[name{m.TabletId, m.ToReplica}]) < refusedFor:

@@ -204,8 +204,8 @@ func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 // one.
 type batches []*store.Batch
 
-// room returns a batch with room for that much more. An entry too large for any batch gets
-// one of its own, which the store refuses.
+// room returns a batch with room for size more bytes and the given number of entries. An entry too
+// large for any batch gets one of its own, which the store refuses.
 func (b *batches) room(size, entries int) *store.Batch {
 	last := (*b)[len(*b)-1]
 	if last.Len() > 0 && (last.Size()+size > store.MaxBatchBytes ||

@@ -248,7 +248,7 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 		o.total.addPiece(chunk.Checksum)
 		if chunk.Last {
 			if err = o.sender.store.VerifyRows(o.rows); err != nil {
-				break // else the receiver would store the damage with valid checksums
+				break // else the damage would arrive with checksums that match
 			}
 			chunk.Total = o.total.Sum64()
 		}
