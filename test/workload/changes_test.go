@@ -24,3 +24,11 @@ func TestChangeCheckComparesRepetitions(t *testing.T) {
 		}
 	}
 }
+
+// TestFiguresOfNoTally: a nil Tally, which a load without one has, returns no figures.
+func TestFiguresOfNoTally(t *testing.T) {
+	var none *Tally
+	if got := none.Figures(); got != (Figures{}) {
+		t.Error(got)
+	}
+}

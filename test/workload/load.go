@@ -147,8 +147,11 @@ type Figures struct {
 	Gap time.Duration
 }
 
-// Figures returns what has been counted so far.
+// Figures returns what has been counted so far; a nil Tally counts nothing.
 func (t *Tally) Figures() Figures {
+	if t == nil {
+		return Figures{}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.figures

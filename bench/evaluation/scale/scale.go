@@ -68,7 +68,7 @@ func run(ctx context.Context, r *harness.Run) error {
 	}
 	r.Note("Rows have one value of %d bytes; %d callers read a random row, or read and write one. Each size is measured once, in one process with the node.",
 		valueBytes, callers)
-	r.Note("kill -9 ends a process under a load of two-row writes, after %v; its next start counts until all acknowledged writes were read. "+
+	r.Note("kill -9 ends a process after two-row writes for %v; its next start counts until all acknowledged writes were read. "+
 		"A back-fill is measured for at most %v, an expiry for at most %v.", s.window, backfilling, expiring)
 	return nil
 }
