@@ -105,7 +105,7 @@ func (l *loadRun) find(ctx context.Context) (table uint32, before bool, err erro
 	}
 	i := slices.IndexFunc(tables, func(t *pb.Table) bool { return t.Name == l.options.Table })
 	if i < 0 {
-		return 0, false, coded.Errorf("", "%w %q does not exist", ErrTable, l.options.Table)
+		return 0, false, coded.Errorf("", "%w %q does not exist in the cluster", ErrTable, l.options.Table)
 	}
 	t := tables[i]
 	if t.Restoring != nil {

@@ -99,9 +99,9 @@ func TestBackfillResumes(t *testing.T) {
 	checkCounts(t, n.DB(), rows+10, times(1))
 }
 
-// TestBackfillOfWeakAndHidden: a weak column has no values, so every existing row of the table is
+// TestBackfillOfWeakAndDeleted: a weak column has no values, so every existing row of the table is
 // notified; deleted rows are not, and of a strong column neither are rows without a value in it.
-func TestBackfillOfWeakAndHidden(t *testing.T) {
+func TestBackfillOfWeakAndDeleted(t *testing.T) {
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
 			r.Weak("poker", poked, counts)

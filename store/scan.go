@@ -1,7 +1,7 @@
 package store
 
-// Range reads of a Snap. All of them use walk, which reads long values whole and passes
-// every failure as an error in its last call.
+// Range reads of a Snap. In this file all of them use walk, which joins the chunks of long values
+// and passes every failure as an error in its last call.
 
 import (
 	"bytes"

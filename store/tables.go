@@ -27,8 +27,8 @@ import (
 // tables it verifies the index and the last block, and leaves the rest to the scrubber.
 const verifyAtOpen = 1 << 30
 
-// checkTables returns a *DamagedError for a table that is missing, truncated or damaged. newest
-// is the greatest version in tables.
+// checkTables returns a *DamagedError for a table that is missing, truncated or, as far as it
+// verifies (verifyAtOpen), damaged. newest is the greatest version in tables.
 // It runs before Badger opens the tables on goroutines of its own, where a panic would end the
 // process. Badger removes tables that the manifest does not list, such as one left unfinished by
 // a crash, without reading them.

@@ -64,8 +64,8 @@ func (m *moveCooldown) forget(existing map[uint64]*pb.TabletDescriptor) {
 	}
 }
 
-// due reports whether a step for the tablet may be tried now. After a failure the tablet waits,
-// with a pause that doubles from firstPause up to lastPause.
+// due reports whether a Step for the tablet, a change of its replicas or leader, may be tried now.
+// After a failure the tablet waits, with a pause that doubles from firstPause up to lastPause.
 func (m *moveCooldown) due(now time.Time, id uint64) bool { return !now.Before(m.entry(id).tryAgain) }
 
 const (

@@ -17,7 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// world holds tablets of one table with states set by the test, and executes splits.
+// world holds tablets of one table with states set by the test. It records the splits that are
+// requested, and executes none.
 type world struct {
 	mu      sync.Mutex
 	tablets []*pb.StatusResponse

@@ -136,7 +136,8 @@ func (t *Tablet) takeRows(a *applied, by *wire.Merge) {
 	t.failed = errMerging
 	t.stepDown(errMerging)
 	if led && t.cfg.Ticker != nil {
-		t.cfg.Ticker.boost(t.id) // the others are reopened too
+		// The other replicas stop for the merge too, so none leads: this one campaigns once it is reopened.
+		t.cfg.Ticker.boost(t.id)
 	}
 	t.host.Following(t.id, 0)
 	t.host.Merging(&snapshot.Merge{

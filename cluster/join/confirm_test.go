@@ -213,7 +213,7 @@ func TestStartsAreKept(t *testing.T) {
 		{5, []uint64{1, 2, 3, 4, 5}, true},
 		{4, []uint64{1, 2, 3, 4}, false},
 		{9, []uint64{1, 2, 3, 4, 8}, false},
-		{4, []uint64{1, 2, 3, 4, 5}, true}, // a late copy of a request changes nothing
+		{4, []uint64{1, 2, 3, 4, 5}, true}, // an earlier incarnation, late: confirmed, and nothing changes
 		{6, []uint64{5, 6}, true},
 		{7, nil, false},
 		{7, make([]uint64, maxStarts+1), false},

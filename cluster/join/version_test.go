@@ -61,7 +61,7 @@ func TestVersionsWhenJoining(t *testing.T) {
 		if b.st.Version() != 3 {
 			t.Errorf("b starts with a store of version %d", b.st.Version())
 		}
-		// A build without version numbers would start with any answer.
+		// A build without version numbers would start with any answer, so its Hello gets an error instead.
 		id := b.self.Identity()
 		req := &pb.HelloRequest{
 			ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Starts: b.self.History(),

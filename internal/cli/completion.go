@@ -82,8 +82,9 @@ func completionScript(cmd *cobra.Command, name string) (string, error) {
 	return script.String(), err
 }
 
-// completeArguments registers the completion of the command's arguments and flags with cobra. It
-// depends only on the names of arguments in usage lines, so new commands need no change here.
+// completeArguments registers the completion of the command's arguments and flags with cobra.
+// Arguments are completed by their names in the usage line (proposals), flags by the names listed
+// here; a new command that uses these names needs no change.
 func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	if words := strings.Fields(cmd.Use); len(words) > 1 && cmd.ValidArgsFunction == nil &&
 		len(cmd.ValidArgs) == 0 {

@@ -38,7 +38,7 @@ type Why struct {
 	names  *Names
 	onNode bool            // a node runs the observer
 	going  *pb.ObserverRow // what the nodes report of the row; nil: no trouble
-	rows   int             // 1 if the row has entries, of whichever column; else 0
+	rows   int             // 1 if anything is stored of the row, in whichever column; else 0
 }
 
 // Change is a write record.

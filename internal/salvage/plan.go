@@ -69,7 +69,7 @@ type Tablet struct {
 	// committed. The recovery commits them.
 	Uncommitted uint64   `json:"uncommitted"`
 	Newest      uint64   `json:"newest_ts"`      // highest timestamp in the replica's rows
-	Lost        []uint64 `json:"lost,omitempty"` // voters that may have acknowledged more
+	Lost        []uint64 `json:"lost,omitempty"` // node ids of dead voters that may have acknowledged more
 }
 
 // Options configures Make.

@@ -304,7 +304,7 @@ func (h *Host) scanFor(ctx context.Context, s *session, x *settings) error {
 	if cfg.Scanners = -1; scans {
 		cfg.Scanners = workerScanners
 	}
-	// Each start gives the actors names of their own.
+	// Each start of the session's scanners gives their actors new names.
 	s.starts++
 	cfg.Name = fmt.Sprintf("scanner-worker-%d-%d", s.serial, s.starts)
 	scanners, err := scanner.Spawn(h.cfg.System, cfg)

@@ -13,8 +13,8 @@ import (
 )
 
 // This file starts placement and gives it what it needs of the node. It owns what placement
-// keeps of the nodes' answers (lastAnswers), which the goroutine of the job uses; any
-// goroutine may wake the job or read its status.
+// keeps of the nodes' answers (lastAnswers): the goroutines of a poll write them one at a time, and
+// the job's goroutine reads them between polls. Any goroutine may wake the job or read its status.
 
 // startPlacement starts the job that decides where replicas and leaders are, unless this
 // node is configured without.

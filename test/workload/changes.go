@@ -109,7 +109,10 @@ func (c *ChangeCheck) Compare(ctx context.Context, db *percolator.DB, rows ...pe
 		case v.Deleted && there:
 			return fmt.Errorf("at %d, %v is deleted by the feed at %d, and %q of %d in the snapshot", c.resolved,
 				key, v.CommitTS, cell.Value, cell.CommitTS)
-		case !v.Deleted && (!there || cell.CommitTS != v.CommitTS || !bytes.Equal(cell.Value, v.Value)):
+		case !v.Deleted && !there:
+			return fmt.Errorf("at %d, %v is %q of %d by the feed, and missing in the snapshot", c.resolved,
+				key, v.Value, v.CommitTS)
+		case !v.Deleted && (cell.CommitTS != v.CommitTS || !bytes.Equal(cell.Value, v.Value)):
 			return fmt.Errorf("at %d, %v is %q of %d by the feed, and %q of %d in the snapshot", c.resolved,
 				key, v.Value, v.CommitTS, cell.Value, cell.CommitTS)
 		}

@@ -89,8 +89,10 @@ func startReader(ctx context.Context, addr string, col percolator.Column) (pid i
 	}
 	return cmd.Process.Pid, func() error {
 		err := in.Close()
-		if _, scanned := fmt.Fscanln(out, &after); scanned != nil || after <= before {
-			err = errors.Join(err, fmt.Errorf("%s: the reader has read %d changes, and %d before: %w", col.Table, after, before, scanned))
+		if _, scanned := fmt.Fscanln(out, &after); scanned != nil {
+			err = errors.Join(err, fmt.Errorf("%s: the reader's final count of changes: %w", col.Table, scanned))
+		} else if after <= before {
+			err = errors.Join(err, fmt.Errorf("%s: the reader has read %d changes of the initial state and none after it", col.Table, before))
 		}
 		return errors.Join(err, cmd.Wait())
 	}, nil

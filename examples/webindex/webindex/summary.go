@@ -101,7 +101,7 @@ type summary struct {
 	cost    cost
 }
 
-// dated has the commit times of the parts of one page.
+// dated says which parts one page has, and when some of them were committed.
 type dated struct {
 	content, canon             bool
 	loaded, links, filed, hung percolator.Timestamp
@@ -140,7 +140,8 @@ func (a *application) summarize(ctx context.Context, from percolator.Timestamp) 
 	return s, nil
 }
 
-// take records the commit time of one cell of the page.
+// take records one cell of the page: its commit time, or of the content and the cluster only that there
+// is one. It adds the page's cluster to heads.
 func (d *dated) take(c percolator.Cell, heads map[string]bool) {
 	switch c.Column.Name {
 	case schema.Sum:
