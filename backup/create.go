@@ -37,7 +37,7 @@ type CreateOptions struct {
 	// Resumed is called when an interrupted backup is resumed.
 	Resumed func(name string)
 
-	maxWeak int // of the first list of weak notifications; set by tests. Defaults to the constant maxWeak
+	maxWeak int // maximum length of the first list of weak notifications; tests set it. Defaults to maxWeak
 }
 
 // Create creates a backup, or resumes an interrupted one, and returns its manifest. If the backup
@@ -100,12 +100,12 @@ type backupRun struct {
 	plan    *plan
 	done    map[int]File // files of its ranges written by earlier runs
 	pins    []*txn.Snapshot
-	held    []*pb.BackupHold // existing holds for backups of any owner when this one started
+	held    []*pb.BackupHold // holds that existed when this backup began, of all backups
 	weak    weakList
 	agreed  version.Agreed
 }
 
-// pin keeps history from the timestamp on during the backup.
+// pin keeps history from the timestamp on until the backup ends, by an open snapshot.
 func (m *backupRun) pin(ctx context.Context, at uint64) error {
 	s, err := m.client.SnapshotAt(ctx, mvcc.Timestamp(at))
 	if err == nil {
@@ -128,7 +128,7 @@ func (m *backupRun) cluster(ctx context.Context) (string, error) {
 }
 
 // find finds the plan of an interrupted backup and its completed ranges. With Restart it removes
-// such backups instead.
+// interrupted backups instead.
 func (m *backupRun) find(ctx context.Context) error {
 	id, err := m.cluster(ctx)
 	if err != nil {
@@ -199,7 +199,8 @@ func (m *backupRun) resume(ctx context.Context, p *plan) error {
 		}
 	}
 	if !p.Listed && len(m.done) == 0 {
-		// Nothing is copied, and weak notifications that have run since the timestamp would be missing.
+		// No range is copied yet, so plan again: weak notifications that have run since the
+		// timestamp would be missing.
 		m.plan = nil
 		return m.remove(ctx, head)
 	}
@@ -308,8 +309,8 @@ func (m *backupRun) chooseParent(ctx context.Context, head *Manifest) error {
 		ErrNotFound)
 }
 
-// describe plans the ranges and records the rest of the cluster's schema. It is called after the
-// timestamp was obtained: every table with data at it exists, or was dropped since.
+// describe plans the ranges and records the tables with their grants, the observers and the policy in
+// the manifest. It is called after the timestamp was obtained: every table with data at it exists, or was dropped since.
 func (m *backupRun) describe(ctx context.Context, p *plan) error {
 	head := &p.Manifest
 	if err := m.refuseHidden(ctx, head); err != nil {
@@ -476,7 +477,7 @@ func (m *backupRun) copy(ctx context.Context, i int) (File, error) {
 		if err != nil {
 			return err
 		}
-		var records, bytes int64 // not counted yet
+		var records, bytes int64 // not added to the progress yet
 		err = m.scan(ctx, txn.RecordScan{
 			Span: r.span(), At: mvcc.Timestamp(head.At), Since: mvcc.Timestamp(head.Since),
 		}, func(c *mvcc.ReadCell) error {

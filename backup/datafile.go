@@ -27,7 +27,7 @@ import (
 const (
 	dataMagic   = "PRCBKUP1"
 	blockHeader = 12
-	// blockBytes is the size of records at which a block ends. maxBlock is the maximum that a
+	// blockBytes is the total of recordBytes at which a block ends. maxBlock is the maximum that a
 	// reader accepts: a block and one further record, of the largest cell.
 	blockBytes = 256 << 10
 	maxBlock   = 32 << 20
@@ -67,7 +67,7 @@ func (d *dataWriter) write(b []byte) error {
 	return nil
 }
 
-// recordBytes returns the size of a record for limits and progress.
+// recordBytes returns the bytes of a record's row, column and value, which limits and progress count.
 func recordBytes(c *mvcc.ReadCell) int64 {
 	return int64(len(c.Cell.Row) + len(c.Cell.Column) + len(c.Value))
 }

@@ -58,7 +58,8 @@ func (m *Manifest) policy() (*pb.Policy, error) {
 	return p, nil
 }
 
-// grant applies the backup's grants to the marked tables, which no client can open yet. An
+// grant applies the backup's grants to the tables marked as being restored, which no client can open
+// yet. An
 // existing grant of the new table is unchanged.
 func (r *restoreRun) grant(ctx context.Context) error {
 	last := r.chain[len(r.chain)-1]

@@ -27,7 +27,7 @@ type LoadOptions struct {
 	// continues an interrupted one, so it must have the same parts.
 	Source string
 	Parts  []LoadPart // in the order of their rows
-	// Notify finally marks the observed cells, so that their observers run.
+	// Notify marks the observed cells once all rows are written, so that their observers run.
 	Notify bool
 }
 

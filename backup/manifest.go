@@ -66,7 +66,7 @@ type Manifest struct {
 	HasPending bool   `json:"has_pending,omitempty"`
 	Pending    []File `json:"pending,omitempty"`
 	// PendingTruncated reports that more than 262,144 weak notifications were pending when the backup
-	// began: of those beyond, the ones that ran within the next seconds are missing.
+	// began: further ones that ran before the second list, seconds later, are missing.
 	PendingTruncated bool `json:"pending_truncated,omitempty"`
 
 	sha256 string // SHA-256 of the manifest itself
@@ -76,7 +76,7 @@ type Manifest struct {
 type Table struct {
 	ID        uint32   `json:"id"` // in the source cluster
 	Name      string   `json:"name"`
-	SplitKeys [][]byte `json:"split_keys,omitempty"` // requested at its creation or later
+	SplitKeys [][]byte `json:"split_keys,omitempty"` // requested when the table was created, or later
 	// Grants are empty for a table open to all clients, and null in backups of earlier builds.
 	Grants []Grant `json:"grants"`
 	// Expiry is the table's expiry; nil if its cells do not expire.

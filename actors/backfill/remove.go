@@ -13,7 +13,7 @@ import (
 
 // Removal of what retired observers leave behind, on the actor's goroutine; the requests of one
 // step run concurrently, and the step waits for all of them. Every request is idempotent: a crash
-// or a failure repeats the walk from its start.
+// or a failure repeats the walk over the observer's entries from its start.
 
 const (
 	removeBatch       = 16 << 10 // most entries of a group removed in one step

@@ -22,7 +22,7 @@ const (
 	progressDone    progress = iota // nothing is left to do
 	progressWaiting                 // the observer has to catch up first
 	progressMore                    // the next step can follow at once
-	progressFailed                  // the step is to be tried again
+	progressFailed                  // the step is repeated after PaceRetry
 )
 
 // pause returns the time to wait before the next step.

@@ -30,8 +30,8 @@ type Tables interface {
 type Config struct {
 	Tables Tables
 	Client *txn.Client
-	// Pause is the time after a turn, which reads the tables; less if cells are due sooner, and
-	// more after a longer turn. Defaults to DefaultPause.
+	// Pause is the time between two turns; each reads the list of tables. It is less if cells are due
+	// sooner, and more after a longer turn. Defaults to DefaultPause.
 	Pause  time.Duration
 	Now    func() time.Time // the clock of this node; defaults to time.Now
 	Stats  *Stats           // counters to update; may be nil
@@ -101,7 +101,7 @@ func (b *board) set(rules []shownRule) {
 	b.rules = rules
 }
 
-// get returns copies with the lags as of now: they grow also while a turn waits.
+// get returns copies of the rules' figures with the lags as of now, which grow also while a turn waits.
 func (b *board) get(now time.Time) *pb.ExpiryStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -34,7 +34,7 @@ const (
 	settled = 100 * time.Millisecond
 )
 
-// ruleKey identifies a rule. others is the rule of all columns without one of their own.
+// ruleKey identifies a rule. others is the rule of all columns that have no rule of their own.
 type ruleKey struct {
 	table  uint32
 	column string
@@ -101,7 +101,8 @@ func (w *work) turn(ctx context.Context) time.Duration {
 	return max(pause, worked)
 }
 
-// behind waits a while for the observers, and reports whether they are still behind.
+// behind waits up to backlogWait until at most backlog notifications wait, and reports whether more
+// still do.
 func (w *work) behind(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, backlogWait)
 	defer cancel()
@@ -138,7 +139,7 @@ func (w *work) list(ctx context.Context) error {
 				slices.Equal(have.except, r.except) {
 				have.name, r = r.name, have
 			} else {
-				// Cells that have expired already count as late from now on.
+				// The lag of cells that have expired already counts from now.
 				r.due, r.next = now, now
 			}
 			rules[r.ruleKey] = r
@@ -205,7 +206,7 @@ func (w *work) step(ctx context.Context, r *rule) {
 		return
 	}
 	w.cfg.Stats.Passes.Add(1)
-	// Whatever the pass has not seen was committed after its first timestamp.
+	// Whatever the pass has not seen was committed after the start timestamp of its first transaction.
 	oldest := r.began
 	if r.oldest != 0 {
 		oldest = min(oldest, r.oldest)
@@ -221,7 +222,7 @@ func (w *work) step(ctx context.Context, r *rule) {
 
 // cutoff returns the lowest commit timestamp that has not expired for a transaction that starts at
 // start. The oracle's time may be ahead of this node's clock, after a clock that was wrong led meta
-// or when the leadership has moved: then the clock counts, so that nothing expires early.
+// or when the leadership has moved: then the earlier time, the clock's, counts, so that nothing expires early.
 func (w *work) cutoff(start mvcc.Timestamp, age time.Duration) mvcc.Timestamp {
 	present := min(start.Millis(), w.cfg.Now().UnixMilli())
 	return mvcc.TimestampAt(max(present-age.Milliseconds(), 1))

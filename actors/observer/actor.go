@@ -24,8 +24,8 @@ type (
 	// decided is sent, before finished, by a batch that has committed and waits for the locks
 	// that its commit resolves in the background. run is its first run.
 	decided struct{ run *run }
-	// overdue is sent by the run's timer when its function has not returned Grace after its
-	// deadline.
+	// overdue is sent by the run's timer when the function has not returned Grace after the
+	// run's deadline.
 	overdue struct{ run *run }
 	// reported is sent by an invocation actor that has recorded the failure of an overdue run.
 	reported struct {
@@ -49,7 +49,7 @@ type dispatcherActor struct {
 
 	byTarget   atomic.Pointer[map[notify.Target]*registeredObserver] // the map is immutable
 	order      []*registeredObserver
-	next       int                  // index in order of the observer scheduled next
+	next       int                  // index in the slice order of the observer scheduled next
 	entries    map[mvcc.Cell]*entry // by notify cell
 	runs       map[*run]*entry
 	waiting    waitHeap // entries in backoff or debounce
@@ -59,7 +59,7 @@ type dispatcherActor struct {
 	stuck      int
 	loops      *loops
 	effects    *effectsBook
-	opens      time.Time // when the first observer held up by an external service may run; or zero
+	opens      time.Time // when the first observer paused by an external service may run again; or zero
 	armed      time.Time // when the timer fires; zero if unset
 	timer      *time.Timer
 	draining   []chan struct{} // while it is not empty no run starts

@@ -21,7 +21,7 @@
 //     nothing of the nodes' own. Each call and operation requires a role, which the client's
 //     certificate names (access.go, ADR 0035). Grants restrict roles to tables (grants.go), which
 //     are hidden from clients without a grant (visibility.go). If a client may read a cell but not
-//     end an expired lock on it, the node ends the lock (resolveMet). Each operator's act is logged
+//     end an expired lock on it, the node ends the lock (endMet). Each operator's act is logged
 //     (audit.go, ADR 0039). Revoking a certificate ends its connections (ADR 0047).
 //  4. Operations of many callers share messages by natural batching: the sender sends all that
 //     is queued at once.

@@ -165,7 +165,7 @@ func (c localConn) Invoke(ctx context.Context, method string, req, resp any, _ .
 		proto.Merge(into.(proto.Message), req.(proto.Message))
 		return nil
 	}
-	// check refuses calls as authInterceptor does, and turns a panic into an error as recoverUnary does.
+	// check refuses calls as authInterceptor does, and turns a panic into an error as it does, too.
 	// It converts no error to a status, as statusUnary would: the caller is in this process.
 	check := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
 		defer recovered(c.s.cfg.Logger, method, &err)

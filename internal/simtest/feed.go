@@ -70,9 +70,9 @@ func (f *feed) follow(ctx context.Context, db *percolator.DB, written <-chan str
 		case caughtUp:
 			return nil
 		case !temporary(err):
-			return fmt.Errorf("workload: changes: %w", err)
+			return fmt.Errorf("simtest: changes: %w", err)
 		case !sleep(ctx, between(rng, 0, longestDeath)):
-			return fmt.Errorf("workload: changes: the feed has not caught up: %w", err)
+			return fmt.Errorf("simtest: changes: the feed has not caught up: %w", err)
 		}
 	}
 }
