@@ -335,7 +335,7 @@ func TestRollingRestart(t *testing.T) {
 }
 
 // TestDialFailsOver: the node of a remote client dies during its calls. They continue through the
-// others, within 10 s each; a commit that was under way may return only an unknown outcome.
+// others, within 30 s each; a commit that was under way may return only an unknown outcome.
 func TestDialFailsOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -358,7 +358,7 @@ func TestDialFailsOver(t *testing.T) {
 		row := fmt.Sprintf("%02x/%d", w*60, w)
 		wg.Go(func() {
 			for running.Err() == nil {
-				attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+				attempt, cancel := context.WithTimeout(ctx, 30*time.Second)
 				err := remote.Transact(attempt, func(ctx context.Context, tx *percolator.Tx) error {
 					before, _, err := tx.Get(ctx, row, column)
 					tx.Set(row, column, append(before, 'x'))

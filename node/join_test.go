@@ -309,8 +309,10 @@ func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 func learnsOfWaiting(ctx context.Context, t *testing.T, waiting string,
 	cfg percolator.ClientConfig) {
 	t.Helper()
+	limit := 250 * time.Millisecond
 	awaitTrue(ctx, t, "a client learns that the node waits", func() bool {
-		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		limit *= 2 // a handshake may need long on a busy machine
+		short, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		_, err := percolator.Dial(short, []string{waiting}, cfg)
 		if !errors.Is(err, percolator.ErrUnavailable) {

@@ -57,7 +57,7 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	asking, stop := context.WithTimeout(ctx, 30*time.Second)
+	asking, stop := context.WithTimeout(ctx, 2*time.Minute)
 	defer stop()
 	_, err = pb.NewMembershipClient(conn).Hello(asking, &pb.HelloRequest{NodeId: 7},
 		grpc.WaitForReady(true))

@@ -265,8 +265,7 @@ func TestDeadCollector(t *testing.T) {
 		c.Trace.Endpoint, c.Trace.Sample = "http://"+listener.Addr().String(), 1
 		c.Logger = slog.New(slog.DiscardHandler)
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := within(t, 4*time.Minute)
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
