@@ -152,7 +152,7 @@ func (m *Manifest) has(id uint32) bool {
 	return slices.ContainsFunc(m.Tables, func(t Table) bool { return t.ID == id })
 }
 
-// path returns the name of the object with the backup's part.
+// path returns the full name of the object that part names within the backup's folder.
 func (m *Manifest) path(part string) string { return m.Name + "/" + part }
 
 // plan is the plan of a backup in progress: its manifest without files of ranges, and the ranges.
@@ -160,11 +160,12 @@ type plan struct {
 	Manifest Manifest `json:"manifest"`
 	Ranges   []Range  `json:"ranges"`
 	// Listed reports that the files of pending notifications are complete and in the manifest. It is
-	// set before the first range is copied; a plan of an earlier build lacks it.
+	// set before the first range is copied; a plan of an earlier build lacks it. Without it, a
+	// resumed backup writes these files first, or plans again if no range was copied.
 	Listed bool `json:"listed,omitempty"`
 }
 
-// span converts the range.
+// span returns the range as an mvcc.Span.
 func (r *Range) span() mvcc.Span {
 	return mvcc.Span{
 		Table: mvcc.TableID(r.Table), Start: string(r.Start), End: string(r.End), HasEnd: r.HasEnd,
@@ -228,7 +229,7 @@ func (l *Location) getSealed(ctx context.Context, name, kind string,
 	return hex.EncodeToString(all[:]), true, nil
 }
 
-// manifest reads the manifest of a backup; nil if the backup is not whole.
+// manifest reads the manifest of a backup; nil if it has none, because the backup is unfinished.
 func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error) {
 	m := &Manifest{}
 	sum, found, err := l.getSealed(ctx, name+"/"+kindManifest, kindManifest, m)

@@ -17,9 +17,9 @@ type source struct {
 	from   *Location
 	m      *Manifest
 	rows   mvcc.Span
-	files  []*File // not read yet
+	files  []*File // the backup's files of the range that are not read yet
 	reader *dataReader
-	head   *mvcc.ReadCell // the next record; nil if there is none
+	head   *mvcc.ReadCell // the next record of the range; nil if there is none
 }
 
 // newSource returns a source before its first record.
@@ -74,7 +74,7 @@ func (s *source) close() {
 // merge yields the newest record at or below a timestamp of each cell of a range.
 type merge struct {
 	at      uint64
-	sources []*source // of the chain, the full backup first
+	sources []*source // one for each backup of the chain, the full one first
 }
 
 // newMerge returns the merge of the chain's records of a range.

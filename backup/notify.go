@@ -15,7 +15,8 @@ import (
 // notifyBatch is the number of notify cells after which a request is sent, at the end of a row.
 const notifyBatch = 512
 
-// notify marks the observed cells of all tables whose observers have not processed them.
+// notify marks, in all tables of the restore, the observed cells that their observers have not
+// processed.
 func (r *restoreRun) notify(ctx context.Context) error {
 	for _, t := range r.tables {
 		n, err := r.notifyTable(ctx, t.id)

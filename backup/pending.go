@@ -45,7 +45,7 @@ type pendingColumn struct {
 // weakList is the first list of weak notifications.
 type weakList struct {
 	columns   []pendingColumn
-	truncated bool // more than the limit were pending
+	truncated bool // more than maxWeak were pending: columns lacks the others
 }
 
 // listWeak lists the pending weak notifications before the timestamp is obtained. allowed is

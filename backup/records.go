@@ -11,8 +11,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Writes of committed records into marked tables, by restores and loads. Clients cannot open a
-// table while it has the mark.
+// Writes of committed records into marked tables, by restores and loads. The mark, in the table's
+// record in meta, names the source and the timestamp of the restore. Clients cannot open a table
+// while it has the mark.
 
 // recordWriter writes records into tables under one mark. Workers share it.
 type recordWriter struct {
@@ -49,7 +50,7 @@ func (w *recordWriter) table(ctx context.Context,
 func (w *recordWriter) markTable(ctx context.Context, name string, keys [][]byte,
 	expiry *pb.TableExpiry) (id uint32, err error) {
 	// In requests of up to splitsAtOnce keys. The last request has none and makes the tablets
-	// reject reads of earlier timestamps.
+	// reject reads of timestamps before that request.
 	for last := false; !last; {
 		n := min(len(keys), splitsAtOnce)
 		last = n == 0
@@ -68,7 +69,7 @@ func (w *recordWriter) finishTable(ctx context.Context, name string) error {
 	return err
 }
 
-// last returns the last cell of the rows with a value, or nil.
+// last returns, of the rows' cells that have a value now, the last in the order of cells, or nil.
 func (w *recordWriter) last(ctx context.Context, rows mvcc.Span) (cell *mvcc.ReadCell, err error) {
 	now, err := w.client.Timestamp(ctx)
 	if err != nil {
@@ -90,7 +91,7 @@ func (w *recordWriter) last(ctx context.Context, rows mvcc.Span) (cell *mvcc.Rea
 // cells, and continues behind the last existing cell. That cell marks the progress of an earlier
 // run only if it is a restored one. Another client may have written a newer cell between the
 // first check of the table and its mark; after the mark the tablets reject such writes. No range
-// is started before the mark, so all of those cells are found here.
+// is started before the mark, so all of those cells are found here, as ErrNotEmpty.
 func (w *recordWriter) writeRange(ctx context.Context, name string, rows mvcc.Span,
 	each func(fn func(*mvcc.ReadCell) error) error) error {
 	last, err := w.last(ctx, rows)
@@ -116,7 +117,7 @@ func (w *recordWriter) writeRange(ctx context.Context, name string, rows mvcc.Sp
 	}
 	err = each(func(c *mvcc.ReadCell) error {
 		if last != nil {
-			last.Cell.Table = c.Cell.Table // a backup's files have the id of its cluster
+			last.Cell.Table = c.Cell.Table // files have the table's id in the backup's cluster
 			if c.Cell.Compare(last.Cell) <= 0 {
 				passed++
 				return nil

@@ -20,7 +20,7 @@ const (
 	reportEvery = 2 * time.Second
 	// reportTimeout limits one report: a hanging node must not delay the next.
 	reportTimeout = reportEvery
-	// maxReportText and maxReportTables are the limits of a node.
+	// maxReportText, in bytes, and maxReportTables are the maxima that nodes accept in a report.
 	maxReportText, maxReportTables = 512, 64
 )
 
@@ -28,7 +28,7 @@ const (
 func (w *work) reportJob(ctx context.Context, job *pb.Job) (stop func(error)) {
 	job.Id, job.By, job.Unit = random()+random(), text(w.By), "tablets"
 	if len(job.Tables) > maxReportTables {
-		job.Tables = nil // then the job is about all tables
+		job.Tables = nil // too many to report; none means all tables
 	}
 	w.report(ctx, job, "running", "") // so that it is listed from its start
 	ended := make(chan struct{})

@@ -27,7 +27,7 @@ type RestoreOptions struct {
 	// if At is 0, to the newest; the location must then have backups of one cluster and one set of
 	// tables only.
 	Backup string
-	At     uint64 // restored timestamp. Defaults to the backup's
+	At     uint64 // restored timestamp. Defaults to that of the backup
 	// Tables maps tables of the backup to their new names. Defaults to all tables under their own
 	// names.
 	Tables map[string]string
@@ -48,7 +48,7 @@ type RestoreOptions struct {
 type Restored struct {
 	Backup  string
 	At      uint64
-	Tables  []string // their names now
+	Tables  []string // all restored tables, by their names now
 	Before  []string // tables completed by an earlier run, to which nothing was written
 	LeftOut []string // tables that may have existed at At and were dropped before the backup
 	// Granted are the tables with grants from the backup. Ungranted are those whose grants the
@@ -124,7 +124,7 @@ func (r *restoreRun) run(ctx context.Context) error {
 type restoreRun struct {
 	recordWriter
 	options RestoreOptions
-	chain   []*Manifest // the full backup first
+	chain   []*Manifest // backups to restore, the full one first
 	tables  []target
 	result  Restored
 }
@@ -133,10 +133,10 @@ type restoreRun struct {
 type target struct {
 	Table
 	to     string
-	id     uint32 // in this cluster
+	id     uint32 // of the table in this cluster
 	chain  []*Manifest
 	ranges []Range
-	done   bool // completed by an earlier run
+	done   bool // an earlier run of this restore has completed the table
 }
 
 // find finds the chain.

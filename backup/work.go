@@ -18,7 +18,7 @@ import (
 
 // Options configure a backup, verification, restore or load. Zero fields get the defaults.
 type Options struct {
-	Workers  int            // concurrent ranges. Defaults to DefaultWorkers
+	Workers  int            // number of ranges processed concurrently. Defaults to DefaultWorkers
 	Rate     int64          // limit in bytes of rows, columns and values per second; 0 for none
 	Progress func(Progress) // called by any worker, one call at a time
 	// Patience is the time without progress after which failing requests end the work. Defaults

@@ -21,7 +21,7 @@ type ascent struct {
 	it        *badger.Iterator // nil until the first lookup
 	prefix    []byte           // of the iterator's keys: the group and the table
 	last      []byte           // the key looked up last
-	steps     int              // that the iterator may still make
+	steps     int              // number of steps that the iterator may still make
 }
 
 // Limits of an ascent. They bound the steps over entries that nobody looks up, superseded versions and

@@ -25,15 +25,15 @@ type Batch struct {
 
 	tablets []tabletChange // changes of tablets' states and Applied records, for the next checkpoint
 	log     []logChange    // changes of the log, durable when the batch is committed
-	barrier bool           // also makes everything committed before durable
+	barrier bool           // also makes everything committed before the batch durable
 }
 
 // tabletChange changes a tablet's state or Applied record, or ends both.
 type tabletChange struct {
 	kind    tabletChangeKind
 	tablet  uint64
-	state   []byte  // of a newState
-	applied Applied // of a newApplied
+	state   []byte  // if kind is newState: the tablet's state
+	applied Applied // if kind is newApplied: the tablet's record
 }
 
 type tabletChangeKind int

@@ -88,7 +88,7 @@ type checkpoints struct {
 	mu      sync.Mutex
 	tablets map[uint64]figures
 	changed bool      // tablets has changed since it was last copied
-	written uint64    // bytes written to the log at the last checkpoint or attempt
+	written uint64    // bytes written to the log from Open to the last checkpoint or attempt
 	at      time.Time // time of the last checkpoint or attempt
 }
 
@@ -120,7 +120,8 @@ func (c *checkpoints) note(batches []*Batch) {
 	}
 }
 
-// copy returns a copy of the current figures for a checkpoint; stale reports the changes after it.
+// copy returns a copy of the current figures for a checkpoint; stale reports whether they have
+// changed since.
 func (c *checkpoints) copy() map[uint64]figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +291,7 @@ func (s *Store) maintainLog() {
 		case err == nil:
 			continue
 		case errors.Is(err, raftlog.ErrDiskFull) || errors.Is(err, raftlog.ErrFailed) || errors.Is(err, raftlog.ErrClosed):
-			return // appends return it too
+			return // not logged: the next Append returns the error to its caller
 		case err.Error() != s.unmoved:
 			s.unmoved = err.Error()
 			s.opts.Logger.Error("store: the log's oldest segment can't be freed, so the log grows: an entry of it "+

@@ -1,7 +1,7 @@
 package store
 
-// Reads of history collection: mvcc.SurveyView, on read workers, and mvcc.CollectView, in tablets'
-// turns, each over a Snap of its own.
+// Reads of history collection: mvcc.SurveyView, on read workers, and mvcc.CollectView, on the
+// tablets' own goroutines, each over a Snap of its own.
 
 import (
 	"bytes"

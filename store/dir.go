@@ -174,7 +174,8 @@ func beginDir(o Options) (log [16]byte, err error) {
 	}
 	unfinished, err := io.ReadAll(f)
 	if err == nil {
-		if _, log, err = checkVersion(o, string(unfinished)); err != nil { // there is no log yet
+		// A file that was not written whole means that no log exists yet.
+		if _, log, err = checkVersion(o, string(unfinished)); err != nil {
 			log = uuid.New()
 			err = f.Truncate(0)
 			if err == nil {

@@ -24,7 +24,7 @@ import (
 // holder holds the database's tables.
 type holder struct {
 	mu   sync.Mutex  // held while replaced tables are verified
-	held *heldTables // nil before the first call and once the database is being closed
+	held *heldTables // nil before the first checkReplaced and once the database is being closed
 }
 
 // heldTables are the database's tables at one sequence number. The iterator also keeps the

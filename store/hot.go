@@ -34,10 +34,10 @@ type hotBlock [blockSlots]hotSlot
 // hotSlot is one key's entry.
 type hotSlot struct {
 	mu      sync.Mutex
-	written uint64           // number of the last write to any key of this slot
-	seq     uint64           // the key has this value from this number on
+	written uint64           // sequence number of the last write to any key of this slot
+	seq     uint64           // the key has this value from this sequence number on
 	keyLen  uint16           // 0 if the slot is empty
-	dataLen uint16           // of key and value
+	dataLen uint16           // length of key and value together
 	missing bool             // the key does not exist
 	data    [maxHotSize]byte // key, then value
 }
@@ -85,8 +85,8 @@ func (h *hotCells) slot(key []byte, create bool) *hotSlot {
 	return &block[n%blockSlots]
 }
 
-// lookup passes the key's value at a number to fn, which must copy what it keeps. It reports
-// whether the slot has an entry for the key, and if so, whether the key exists.
+// lookup passes the key's value at sequence number at to fn, which must copy what it keeps. It
+// reports whether the slot has an entry for the key, and if so, whether the key exists.
 func (h *hotCells) lookup(key []byte, at uint64,
 	fn func(value []byte) error) (known, ok bool, err error) {
 	s := h.slot(key, false)
@@ -104,8 +104,8 @@ func (h *hotCells) lookup(key []byte, at uint64,
 	return true, true, fn(s.data[s.keyLen:s.dataLen])
 }
 
-// found stores a value found by a Snap that reads at number at, valid from seq on, unless a key of
-// the slot has been written after that number.
+// found stores a value found by a Snap that reads at sequence number at, valid from seq on, unless
+// a key of the slot has been written after at.
 func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	s := h.slot(key, true)
 	s.mu.Lock()
@@ -115,13 +115,13 @@ func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	}
 }
 
-// wrote records a write at number seq. Only the Writer calls it, before seq is visible.
+// wrote records a write at sequence number seq. Only the Writer calls it, before seq is visible.
 func (h *hotCells) wrote(o *op, seq uint64) {
 	s := h.slot(o.key, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.written = seq
-	if chunksOf(len(o.value)) > 1 { // Badger's entry is only its head
+	if chunksOf(len(o.value)) > 1 { // a long value is not cached: its entry is only the head
 		s.keyLen = 0
 		return
 	}

@@ -35,7 +35,7 @@ const (
 type locks struct {
 	kept  map[string]string   // by key: key and value of a lock that Badger does not have
 	bytes int                 // bytes in kept, as Batch.Size counts them
-	known map[string]struct{} // keys in Badger
+	known map[string]struct{} // keys of the locks in Badger
 }
 
 func isLock(key []byte) bool { return len(key) > 0 && key[0] == byte(mvcc.GroupLock) }
@@ -58,7 +58,7 @@ func (l *locks) keep(o *op) bool {
 		return false
 	case known:
 		return false
-	case chunksOf(len(o.value)) > 1: // longer than any lock
+	case chunksOf(len(o.value)) > 1: // not kept: a lock is never so long
 		l.known[string(o.key)] = struct{}{}
 		return false
 	}

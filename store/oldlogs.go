@@ -24,8 +24,8 @@ import (
 // scratchDirName is the name of the scratch database's directory inside Options.Dir.
 const scratchDirName = "scratch"
 
-// removeOldLogs removes the log files of memtables that are tables. newest is the greatest
-// version in tables. It does nothing if the disk has no room for the copy of a log file.
+// removeOldLogs removes the log files of memtables that were flushed to tables. newest is the
+// greatest version in tables. It does nothing if the disk has no room for the copy of a log file.
 func (s *Store) removeOldLogs(b badger.Options, newest uint64) error {
 	paths, err := memTableFiles(b.Dir)
 	if err != nil || len(paths) == 0 || newest == 0 {

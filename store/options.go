@@ -92,7 +92,7 @@ func (o Options) withDefaults() Options {
 	o.Versions = cmp.Or(o.Versions, version.Known())
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	sizes := SizesFor(o.Memory)
-	if o.hotCells = sizes.HotCells; o.InMemory { // of which a process may have a hundred
+	if o.hotCells = sizes.HotCells; o.InMemory { // a test may have a hundred such stores
 		o.hotCells = leastHotCells
 	}
 	if o.table, o.growth = sizes.Table, 1; sizes.Grow {

@@ -84,7 +84,7 @@ func (s *Store) snaps() int {
 // remains is the state that a crash leaves.
 type remains struct {
 	versions []keyVersion
-	durable  uint64 // another crash loses nothing up to this number
+	durable  uint64 // another crash loses nothing up to this sequence number
 	visible  uint64
 }
 
@@ -98,7 +98,7 @@ type keyVersion struct {
 // remains copies the part of the state that survives: all of it if dice is nil, except locks that
 // are only in memory.
 func (s *Store) remains(dice *rand.Rand) (*remains, error) {
-	snap := s.Snap() // without a flush of the locks
+	snap := s.Snap() // SnapWithLocks would write the kept locks first
 	defer snap.Close()
 	snap.lockless = nil
 	left := &remains{durable: s.checkpoints.durable, visible: snap.seq}
@@ -140,7 +140,7 @@ func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bo
 	}
 	share := dice.Float64()
 	switch dice.IntN(4) {
-	case 0: // all up to some moment
+	case 0: // all up to a random number
 		end := durable + dice.Uint64N(visible-durable+1)
 		return func(version uint64) bool { return version <= end }
 	case 1: // whole Txns

@@ -78,10 +78,10 @@ func (s *Store) checkReplaced() error {
 	return s.markDamaged(s.state.checkReplaced())
 }
 
-// Reclaim passes Badger the number below which no open Snap reads. If much has become dead and the
-// store is quiet, it compacts. There is no value log to collect (chunk.go). work calls it, so
-// that the end of a long Snap takes effect without writes. It is safe for concurrent use; Reclaim
-// and Compact exclude each other.
+// Reclaim passes Badger the sequence number below which no open Snap reads. If much has become dead
+// and the store is quiet, it compacts. There is no value log to collect (chunk.go). work calls it,
+// so that the end of a long Snap takes effect without writes. It is safe for concurrent use;
+// Reclaim and Compact exclude each other.
 func (s *Store) Reclaim() {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -185,7 +185,7 @@ const (
 
 // padMemtable fills the active memtable with padding, which is the only way to make an open
 // Badger flush it. The padding has only two keys, so a compaction leaves one chunk of it. It
-// returns the number before that of the first padding, for awaitFlush.
+// returns the sequence number before that of the first padding, for awaitFlush.
 func (s *Store) padMemtable() (began uint64, err error) {
 	d := s.state
 	pad := &Batch{}
@@ -251,7 +251,7 @@ func deadBy(txn *badger.Txn, o *op) int64 {
 	if !o.del {
 		switch o.key[0] {
 		case 'L', 'H', appliedPrefix, tabletPrefix, stagedPrefix:
-			return size // deleted or replaced soon; in H the copy of a superseded W
+			return size // deleted or replaced soon; in H the copy of a W just replaced
 		}
 		return 0
 	}

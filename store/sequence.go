@@ -12,7 +12,7 @@ type sequence struct {
 	assigned uint64 // highest number assigned to a Txn
 	visible  uint64 // highest number such that its commit and all below it have returned
 	open     []pins // ascending; the first, if any, has count > 0
-	discard  uint64 // the number last passed to Badger; never decreases
+	discard  uint64 // the sequence number last passed to Badger; never decreases
 	held     uint64 // upper limit of discard while tables are held (hold.go); otherwise 0
 }
 

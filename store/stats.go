@@ -20,7 +20,7 @@ type counters struct {
 // Stats are figures of a Store since Open. Sizes are in bytes.
 type Stats struct {
 	Txns    uint64 // Badger transactions
-	Batches uint64 // batches in them; Batches/Txns is the gain of group commit
+	Batches uint64 // batches committed by these Txns; Batches/Txns is the gain of group commit
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
 
 	Log          raftlog.Stats

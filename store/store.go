@@ -53,7 +53,7 @@ type database struct {
 	verified  verified
 	damage    *damage       // the store's
 	suspicion chan struct{} // the store's
-	looked    uint64        // bytes written at Reclaim's last pass; guarded by reclaiming
+	looked    uint64        // bytes written from Open to Reclaim's last pass; guarded by reclaiming
 }
 
 // Names inside Options.Dir.

@@ -101,7 +101,7 @@ func verifyBlocks(data []byte, id uint64, all bool, visit func(*table.Table)) (e
 			err = fmt.Errorf("%w: %.80q", errUnreadable, fmt.Sprint(p))
 		}
 	}()
-	mode := options.OnBlockRead // of the last block, which has the greatest key
+	mode := options.OnBlockRead // verify the last block, which is read for the greatest key
 	if all {
 		mode = options.NoVerification // VerifyChecksum does it, and reports the position
 	}

@@ -23,7 +23,7 @@ const (
 	// It is also that of I's values, with originBit if they have origins.
 	plainTag byte = 0x01
 
-	replayBit byte = 0x01 // in N's first byte
+	replayBit byte = 0x01 // in N's first byte: mvcc.Notify.Replay
 	// originBit, in the first byte of N, L and I, means that the record has origins. Builds before
 	// version.Origins do not support it.
 	originBit byte = 0x08

@@ -40,9 +40,9 @@ type Writer struct {
 	drops   map[string]struct{} // keys of chunks that this Commit leaves without a head
 	entries []badger.Entry      // entries of this Commit; the memory is kept for the next
 
-	txn  *badger.Txn // the one under way
-	seq  uint64      // the number of txn
-	txns int         // committed but not yet visible
+	txn  *badger.Txn // the open Txn, to which put adds entries
+	seq  uint64      // the sequence number of txn
+	txns int         // number of Txns committed but not yet visible
 }
 
 // Commit writes the batches in order and returns when they are visible. They become durable with
@@ -130,7 +130,7 @@ func (w *Writer) write(batches []*Batch) error {
 	if err != nil {
 		return w.failLocked(err)
 	}
-	for _, b := range batches { // before the number is visible
+	for _, b := range batches { // before the sequence number is visible, see hotCells
 		for i := range b.ops {
 			if isHot(b.ops[i].key) {
 				w.d.hot.wrote(&b.ops[i], w.seq)

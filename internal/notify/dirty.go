@@ -12,10 +12,11 @@ type Dirty struct {
 	// Cell is the notify cell: the observed cell, or, if the observer has notify entries of its
 	// own, its acknowledgment cell.
 	Cell mvcc.Cell
-	// Notify is the cell's entry in the notify group as it was read, or nil for a hint.
+	// Notify is the cell's entry in mvcc.GroupNotify as it was read, or nil for a hint.
 	Notify *mvcc.Notify
 	// Held means that the finder holds the cell's advisory lock, or that locks are not in use.
-	// A cell that is not held is only collapsed into a running run; it does not start one.
+	// A cell that is not held is only collapsed into a run that this process already has for it,
+	// queued, delayed or running; it does not start one.
 	Held bool
 	// Backlog means that more cells of the column are pending. A change of this cell during
 	// its run is then queued behind them.
@@ -36,11 +37,12 @@ const (
 	// Accepted means that the dispatcher has taken the cell and will call Done: after the observer has
 	// run, or once it finds the cell clean, or drops it and leaves it dirty.
 	Accepted Admission = iota
-	// Collapsed means that a run for the cell is queued or running in this process and will
-	// see the change (§2.4, message collapsing).
+	// Collapsed means that a run for the cell is queued, delayed (debounce, backoff) or running in
+	// this process and will see the change (§2.4, message collapsing).
 	Collapsed
-	// Deferred means that the cell's last run failed and its backoff is not over, or that the cell,
-	// like too many others, has changed within its observer's debounce: offer it again later.
+	// Deferred means that the cell's last run failed and its backoff is not over, or that the cell
+	// has changed within its observer's debounce and the dispatcher already has as many such cells
+	// of the observer as it keeps: offer it again later.
 	Deferred
 	// Refused means that the cell is not Held and this process has no run for it.
 	Refused
@@ -50,7 +52,7 @@ const (
 	Unlinked
 	// Stopped means that the dispatcher has stopped.
 	Stopped
-	// Paused means that observers of the column are paused.
+	// Paused means that an operator has paused or retired the column's observer.
 	Paused
 )
 
@@ -73,7 +75,8 @@ type Target struct {
 	Column string
 	Weak   bool
 	// Debounce is the time for which a cell must be unchanged before its run. Until then scanners
-	// mostly leave it to the hints.
+	// skip it, because a dispatcher that received a hint may have it, except in one turn per
+	// Debounce, or per minute if that is shorter.
 	Debounce time.Duration
 	// Enough is the maximum number of cells that the dispatcher can use: the cells of all
 	// concurrent runs and the candidates for the next runs. Scanners submit no more.

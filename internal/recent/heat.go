@@ -29,7 +29,7 @@ type Heat struct {
 	mu      sync.Mutex
 	columns []*wire.HeatColumn // oldest first; the last one is still updated
 	before  map[uint64]counts  // by tablet, at the last sample
-	at      time.Time          // of the last sample, or of the start
+	at      time.Time          // time of the last sample, or of the node's start
 }
 
 type counts struct{ reads, writes uint64 }
@@ -37,7 +37,7 @@ type counts struct{ reads, writes uint64 }
 // NewHeat returns an empty Heat for a node that starts at now.
 func NewHeat(now time.Time) *Heat { return &Heat{at: now} }
 
-// Due reports whether a sample is due. Each minute needs one.
+// Due reports whether a sample is due: whether a minute of Unix time has begun since the last one.
 func (h *Heat) Due(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,8 @@ func (h *Heat) Sample(now time.Time, leading []*pb.StatusResponse) {
 			Reads: is.reads - was.reads, Writes: is.writes - was.writes,
 		})
 	}
-	column.Ranges = fewer(slices.Concat(column.Ranges, ranges)) // readers may have the old list
+	// A new list, because readers may have the old one.
+	column.Ranges = fewer(slices.Concat(column.Ranges, ranges))
 	h.before, h.at = seen, now
 }
 
@@ -88,7 +89,7 @@ func (h *Heat) Read() []*wire.HeatColumn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := slices.Clone(h.columns)
-	if n := len(out); n > 0 { // Sample replaces the list of the last one
+	if n := len(out); n > 0 { // copy the last one: Sample replaces its list
 		out[n-1] = &wire.HeatColumn{Minute: out[n-1].Minute, Ranges: out[n-1].Ranges}
 	}
 	return out
@@ -167,15 +168,15 @@ type Grid struct {
 	Ranges  []GridRange `json:"ranges"`
 }
 
-// GridRange is one row. The load of a tablet that covers several rows is divided equally among
-// these.
+// GridRange is one row of a Grid. The load of a tablet that covers several rows of the Grid is
+// divided equally among these.
 type GridRange struct {
 	FromTable uint32       `json:"from_table"`
 	FromRow   pbjson.Bytes `json:"from_row"`
 	ToTable   uint32       `json:"to_table"`
 	ToRow     pbjson.Bytes `json:"to_row"`
 	ToEnd     bool         `json:"to_end"`
-	Reads     []float64    `json:"reads"` // in each minute
+	Reads     []float64    `json:"reads"` // number of reads per minute of Grid.Minutes
 	Writes    []float64    `json:"writes"`
 }
 
@@ -220,7 +221,7 @@ func NewGrid(nodes [][]*wire.HeatColumn, table uint32) *Grid {
 			return
 		}
 		first, after := place(bounds, start(r)), place(bounds, end(r))
-		if bounds[after] != end(r) { // the range ends inside that row
+		if bounds[after] != end(r) { // the range ends inside that row of the grid
 			after++
 		}
 		share := float64(after - first)
@@ -250,7 +251,7 @@ func boundaries(weights map[wire.Position]uint64) []wire.Position {
 	return append(out, all[len(all)-1])
 }
 
-// place returns the row that contains the position.
+// place returns the index of the grid's row that contains the position.
 func place(bounds []wire.Position, at wire.Position) int {
 	i, found := slices.BinarySearchFunc(bounds, at, order)
 	if !found {

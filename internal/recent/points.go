@@ -29,7 +29,8 @@ type Figures struct {
 	// Backlog is the current number of cells queued, in backoff or debounce, or running in this
 	// node's observers.
 	Backlog uint64
-	// Findings is the current number of the cluster's findings; nil means not checked.
+	// Findings is the number of findings (package health) in the last status of the cluster that a
+	// user requested from this node; nil means that none was requested within Every.
 	Findings *uint32
 	// Observers are the counters of each observer. A point has the first MaxObservers of them, by
 	// name.
@@ -52,7 +53,7 @@ type Points struct {
 	mu     sync.Mutex
 	points []*wire.Point // oldest first; immutable
 	before Figures
-	at     time.Time // time of before; zero: none yet
+	at     time.Time // time at which before was taken; zero: not yet
 }
 
 // Add adds a point with the changes since the last call. The first call only sets the
@@ -69,8 +70,8 @@ func (p *Points) Add(at time.Time, now Figures) {
 	p.before, p.at = now, at
 }
 
-// Read returns all points, with those of the named observer; "" for none. They must not be
-// changed.
+// Read returns all points, each with the figures of the named observer only; "" for none. They
+// must not be changed.
 func (p *Points) Read(observer string) []*wire.Point {
 	p.mu.Lock()
 	points := slices.Clone(p.points)

@@ -51,7 +51,7 @@ var calls = map[string]access{
 	pb.Percolator_Observers_FullMethodName:    {role: certs.Reader},
 	// A worker also writes acknowledgments. A session lasts, so it is not audited as an act.
 	pb.Percolator_Work_FullMethodName: {role: certs.Observer, quiet: true},
-	// A long-lived snapshot holds its history.
+	// A reader's long-lived snapshot holds its history.
 	pb.Percolator_HoldHistory_FullMethodName: {role: certs.Reader},
 	// Programs create the tables that they write to; existing tables only get split keys.
 	pb.Percolator_CreateTable_FullMethodName: {role: certs.Writer, audited: true},
@@ -170,7 +170,7 @@ type Caller struct {
 	From string // remote address
 
 	cert     *x509.Certificate // nil: identified by other means
-	outcomes bool              // may use OutcomesTable
+	outcomes bool              // set by Local: the caller may use OutcomesTable in any role
 	// works reports whether the operations of the caller's stream are a worker's, which may write
 	// acknowledgments.
 	works bool

@@ -76,7 +76,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 		}
 		return nil, serverError(refusal)
 	}
-	// Holds and the number of tables are limited by identity.
+	// Set the owner in the request, because meta limits holds and tables by owner.
 	switch r := req.(type) {
 	case *pb.HoldBackupRequest:
 		if r.Hold != nil {
@@ -119,8 +119,8 @@ func isAct(method string, req any) bool {
 	return public(method) && (calls[method].audited || !certs.Writer.Includes(requiredRole(method, req)))
 }
 
-// outcomeOf returns the outcome of a call and its reason. A service also refuses invalid and
-// untimely requests; a missing permission is one refusal of several.
+// outcomeOf returns the outcome of a call, done, refused or failed, and its reason. A request that
+// the service rejects, as invalid or untimely, is refused too, not only one without permission.
 func outcomeOf(err error) (outcome, why string) {
 	var refused *txn.ServerError
 	if err == nil {

@@ -29,7 +29,7 @@ import (
 // goroutines. The link in use is an atomic index, so a switch affects only later calls.
 type Client struct {
 	links      []*link
-	unaryCalls              // to the address in use
+	unaryCalls              // made to the address in use
 	current    atomic.Int64 // of links
 	leaders    *leaders     // nil until connected, and with ClientConfig.Proxy
 	closing    sync.Once

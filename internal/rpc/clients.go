@@ -120,7 +120,7 @@ const meterPeriod = 5 * time.Second
 // meter measures a rate over the last seconds. Its methods may be called concurrently.
 type meter struct {
 	mu            sync.Mutex
-	began         time.Time // of the current period
+	began         time.Time // start of the current period
 	current, last uint64    // counts of the current period and of the previous one
 }
 

@@ -108,7 +108,7 @@ type ClientConfig struct {
 	// Tracer starts the spans of operations' messages; nil disables tracing.
 	Tracer *tracing.Tracer
 	// Works marks the operations as those of a worker, which may write acknowledgments if its role
-	// is Observer, and has the nodes asked whether other workers are alive.
+	// is Observer. It also lets Client.WorkerDead query the nodes about other remote clients.
 	Works bool
 }
 

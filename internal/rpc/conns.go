@@ -20,7 +20,7 @@ import (
 // server's memory. gRPC has no per-connection state and cannot close a connection, so handlers
 // find the connection, and its memory, through its remote address.
 type conns struct {
-	net.Listener // of a connlimit.Limiter
+	net.Listener // the one that a connlimit.Limiter returned
 	all          *semaphore.Weighted
 	size         int64 // of all
 	clients      *Clients
@@ -78,7 +78,7 @@ func (e *authInterceptor) admit(ctx context.Context, _ *tap.Info) (context.Conte
 	return ctx, nil
 }
 
-// placeRetry is the time after which a refused client may try again.
+// placeRetry is the time after which a client that was refused for lack of room may try again.
 const placeRetry = 100 * time.Millisecond
 
 // clientConn is one connection, with its share of the memory.
@@ -91,7 +91,7 @@ type clientConn struct {
 	clients   *Clients
 	id        uint64
 	connected time.Time
-	caller    atomic.Pointer[Caller] // of its first call; nil: there was none
+	caller    atomic.Pointer[Caller] // of the connection's first call; nil: it has made none
 	use       use
 }
 

@@ -26,7 +26,7 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	subject := wire.SubjectOf(req)
 	claim := mvcc.Timestamp(subject.Latest)
 	if end := mvcc.Timestamp(subject.Expiry).Millis() - maxLockTTL.Milliseconds(); end > claim.Millis() {
-		claim = mvcc.TimestampAt(end) // an expiry implies that the oracle has reached this time
+		claim = mvcc.TimestampAt(end) // a valid expiry is at most maxLockTTL ahead of the oracle
 	}
 	// Query only for the request's timestamp: for a valid request the node usually knows that
 	// it was allocated, without the oracle.
@@ -38,9 +38,9 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 }
 
 // future returns an error if the request has timestamps above latest, or a lock's expiry more than
-// maxLockTTL above it. A record or lock from
-// the future could not be read, overwritten or removed until that time, and a false "now"
-// would expire the locks of live transactions (design section 4, "Snapshots").
+// maxLockTTL above it. A record or lock from the future could not be read, overwritten or removed
+// until that time, and a false "now" would expire the locks of live transactions (design section 4,
+// "Snapshots").
 func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
 	subject := wire.SubjectOf(req)
 	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())

@@ -15,8 +15,9 @@ import (
 // cannot be bypassed. The workers of all streams call it. It owns the grants by table, which
 // it rebuilds when the node has read a newer policy.
 
-// grantsAge is the maximum age of the known grants, for tables that have some: a node that
-// cannot reach meta must not use stale grants forever. A node reads them every ten seconds.
+// grantsAge is the maximum age of the known grants. With older ones the node refuses all clients
+// but operators the tables that have grants: a node that cannot reach meta must not use stale
+// grants forever. A node reads them every ten seconds.
 const grantsAge = 30 * time.Second
 
 // tooOld reports whether grants read at that time are too old to use.
@@ -71,7 +72,7 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 	}
 	op := wire.OperationOf(req)
 	needs := operationRoles[op.Clients]
-	if op.Clients == wire.AccessObserve { // a grant's role is that for the table's cells
+	if op.Clients == wire.AccessObserve { // grants name no Observer: an acknowledgment is a write
 		needs = certs.Writer
 	}
 	for _, id := range tablesOf(req) {
@@ -84,7 +85,8 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 		if e := g.refuseTable(who, id, op.Name, needs); e != nil {
 			return e
 		}
-		// Meta's records contain names of tables, split keys and grants.
+		// Meta's records contain names of tables, split keys and grants, so a caller from whom a
+		// table is hidden may not read them.
 		if mvcc.TableID(id) < mvcc.FirstUserTable && len(g.filterFor(who)) > 0 {
 			return errorOf(pb.Error_CODE_PERMISSION,
 				"the cluster's own records name tables for which %q has no grant: only operators may read them",

@@ -22,14 +22,14 @@ import (
 // in use, whose node forwards them.
 
 const (
-	maxDirect  = 64      // direct connections
-	maxLeaders = 1 << 16 // tablets whose leader is remembered
+	maxDirect  = 64      // maximum number of direct connections
+	maxLeaders = 1 << 16 // maximum number of tablets whose leader is remembered
 	// directRetry is the time during which an address is not used after a failure.
 	directRetry = 5 * time.Second
 )
 
-// leaders are the direct connections of a client. All methods are safe for concurrent use. Nil has no
-// connection and learns none.
+// leaders are the direct connections of a client. All methods are safe for concurrent use. A nil
+// *leaders has no connection and learns none.
 type leaders struct {
 	dial    func(addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error)
 	net     func(ctx context.Context, addr string) (net.Conn, error)
@@ -45,11 +45,11 @@ type leaders struct {
 	closed bool
 }
 
-// direct is one address.
+// direct is the address of a node that leads tablets, and the connection to it.
 type direct struct {
 	addr  string
 	link  atomic.Pointer[link] // nil unless connected to a node of the cluster
-	avoid atomic.Int64         // until this time, in Unix nanoseconds
+	avoid atomic.Int64         // the address is not used before this time, in Unix nanoseconds
 }
 
 func newLeaders(cfg ClientConfig, cluster string,

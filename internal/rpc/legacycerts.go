@@ -27,12 +27,12 @@ const (
 type LegacyCerts struct {
 	mu     sync.Mutex
 	names  map[string]*rolelessUse
-	others rolelessUse // all names beyond maxLegacyCerts
+	others rolelessUse // all names beyond maxLegacyCerts together
 }
 
 // rolelessUse is the usage of one name.
 type rolelessUse struct {
-	calls        int       // running calls and streams; for others, all calls
+	calls        int       // number of running calls and streams; in others, of all calls
 	seen, warned time.Time // last call; last warning
 }
 

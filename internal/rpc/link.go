@@ -126,7 +126,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (resp *pb.Tablet
 	if first {
 		l.notify()
 	}
-	// The owner of the call sends the answer.
+	// The stream on which the call is sent, or drop, sends the answer.
 	select {
 	case a := <-c.answer:
 		return a.resp, a.leader, a.err

@@ -74,7 +74,7 @@ func refusePlace(err error) *txn.ServerError {
 type Identity struct{ name, role, by string }
 
 // Identity returns the caller's: the role, and the name in its certificate or of its token. In
-// plain text the name is the remote network's.
+// plain text the name is the network of the remote host's address (connlimit.Network).
 func (c *Caller) Identity() Identity {
 	name := c.identity()
 	if at, err := netip.ParseAddr(name); err == nil && c.By == ByNothing {
@@ -116,7 +116,7 @@ func (s *Server) Local(who Caller) *Local {
 // Send implements txn.Transport.
 func (l *Local) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	// The checks may lower the bound of a scan.
+	// Copy a scan, because the checks may lower its limit of bytes.
 	if scan := req.GetScan(); scan != nil {
 		req = &pb.TabletRequest{
 			TabletId: req.TabletId, Epoch: req.Epoch, DeadlineMs: req.DeadlineMs, Trace: req.Trace,
@@ -128,7 +128,7 @@ func (l *Local) Send(ctx context.Context, _ *pb.TabletDescriptor,
 		return nil, txn.Errorf("%w: %w", txn.ErrNotSent, err)
 	}
 	defer func() { l.memory.give(t.held) }()
-	counts := &use{} // of background work
+	counts := &use{} // discarded: background work has no connection
 	if c := connection(ctx); c != nil {
 		counts = &c.use
 	}

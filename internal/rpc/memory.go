@@ -20,7 +20,7 @@ import (
 // is not counted. A worker whose answer turns out to be large releases the reservation for its
 // answer, keeps that of its request, and waits for at most largeWithin, so no deadlock lasts.
 type memory struct {
-	all, own *semaphore.Weighted // of the server, of the connection
+	all, own *semaphore.Weighted // all: of the server, own: of the connection
 	most     int64               // the size of own
 }
 
@@ -40,7 +40,7 @@ func (m *memory) take(ctx context.Context, n int64) error {
 		return err
 	}
 	if err := m.all.Acquire(ctx, n); err != nil {
-		m.own.Release(n) // no one else releases it
+		m.own.Release(n) // after an error the caller releases nothing
 		return err
 	}
 	return nil
@@ -81,8 +81,9 @@ func (o *performer) firstRoom(req *pb.TabletRequest) int64 {
 	return firstAnswer[kind]
 }
 
-// learn records the size of an answer to a read of cells: a larger one counts at once, a
-// smaller one lowers the estimate by a sixteenth of itself, at most to the answer's size.
+// learn records the size of an answer to a read of cells: a larger one becomes the estimate at
+// once, a smaller one lowers the estimate by a sixteenth of the estimate, but not below the
+// answer's size.
 func (o *performer) learn(bytes int64) {
 	last := o.cells.Load()
 	o.cells.Store(max(bytes, last-last/16))

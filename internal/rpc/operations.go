@@ -28,7 +28,7 @@ type operations struct {
 	taking context.Context // ends when no more work is accepted
 	conn   *clientConn
 	work   chan task     // unbuffered: to an idle worker, otherwise a new one is started
-	room   chan struct{} // one place per worker
+	room   chan struct{} // a token for each worker, MaxInFlight at most
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
@@ -93,7 +93,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	o.wg.Wait()
 	close(idle)
 	err = cmp.Or(failed, <-written)
-	for _, a := range o.ready { // answered after the writer had failed
+	for _, a := range o.ready { // queued after the writer had failed: release their memory
 		o.memory.give(a.held)
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 // OutcomesTable is the table in which the gateways keep the answers of transactions with idempotency keys
 // (docs/adr/0071). Of remote clients only operators may use it: the answers contain values of other tables,
 // and a client that changed them could make another client's transaction commit twice, or not at
-// all. Clients below the role see no such table.
+// all. Other clients see no such table.
 //
 // Every node refuses its own clients. It knows the id of the table before it performs an operation on it:
 // tableIDs looks up the tables before the first operation on a higher id than it has seen.

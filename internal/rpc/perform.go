@@ -39,7 +39,7 @@ type performer struct {
 // task is an operation and its reserved memory.
 type task struct {
 	request    *pb.TabletRequest
-	id         uint64        // on its stream
+	id         uint64        // of the operation on its stream
 	held, room int64         // bytes to reserve; room is the part for the answer
 	span       *tracing.Span // nil: not traced
 }
@@ -117,7 +117,7 @@ func (o *performer) attempt(ctx context.Context, t *task, room int64) (resp *pb.
 		}
 	}()
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)
-	r := t.request // unchanged: the previous attempt's message may still be in flight
+	r := t.request // copied, not changed: the previous attempt's message may still be in flight
 	return fit(o.s.do(t.span.In(ctx), o.who, &pb.TabletRequest{
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
 		MaxAnswerBytes: uint32(room), Op: r.Op, Trace: r.Trace,
@@ -210,11 +210,12 @@ func (s *service) do(ctx context.Context, who Caller,
 	return s.grants.answer(who, resp)
 }
 
-// endMet ends the locks that the caller names, as far as the transaction is decided or they have
-// expired. It leaves cells that the caller may not read and, unless all is set, those whose locks
-// the caller may end. A client that may only read a cell, or may not write the table of the lock's
-// primary (weaken), must be able to get past a dead lock. The node reads the lock itself, and the
-// primary decides by the oracle's time, so a client cannot end a lock that has not expired.
+// endMet ends up to txn.MaxMet of the locks that the caller names, if the transaction is decided or
+// they have expired. It leaves cells that the caller may not read and, unless all is set, those
+// whose locks the caller may end. A client that may only read a cell, or may not write the table of
+// the lock's primary (weaken), must be able to get past a dead lock. The node reads the lock
+// itself, and the primary decides by the oracle's time, so a client cannot end a lock that has not
+// expired.
 func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest, all bool) {
 	if s.cfg.Resolve == nil {
 		return

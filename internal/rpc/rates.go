@@ -35,7 +35,7 @@ type bucketOf struct {
 // new ones, are removed, or all if none is full.
 const maxBuckets = 4096
 
-// bucket returns a bucket with the rate.
+// bucket returns the bucket of the key, with the rate. It creates a missing one, which is full.
 func (r *rates) bucket(of bucketOf, perSecond uint64, now time.Time) *rate.Limiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()

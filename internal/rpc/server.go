@@ -186,7 +186,8 @@ func (s *service) CreateTable(ctx context.Context,
 		t, err = s.transport.CreateTable(ctx, req)
 	}
 	if err == nil {
-		s.tables.created(t.GetId()) // the client's first operations on the table follow
+		// So that the client's first operations on the table need no query to meta.
+		s.tables.created(t.GetId())
 	}
 	return &pb.CreateTableResponse{Table: t}, err
 }
@@ -238,7 +239,7 @@ func (s *service) Observers(ctx context.Context,
 // belongs to the name in the caller's certificate or of its token.
 func (s *service) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	// The subscription's owner was set where the call was authorized.
+	// Guard.Call has set the subscription's owner.
 	if req.Subscription != nil {
 		return s.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Subscription: req.Subscription})
 	}

@@ -19,7 +19,7 @@ import (
 type tableIDs struct {
 	transport txn.Transport
 	highest   atomic.Uint32
-	outcomes  atomic.Uint32 // id of OutcomesTable; 0: it is none up to highest
+	outcomes  atomic.Uint32 // id of OutcomesTable; 0: none of the ids up to highest is its id
 	asking    chan struct{} // capacity 1: one query at a time, however many invalid ids arrive
 }
 

@@ -62,7 +62,7 @@ func (c *Client) timeout(method string) time.Duration {
 	switch method {
 	case pb.Percolator_Locate_FullMethodName, pb.Percolator_Tables_FullMethodName,
 		pb.Percolator_GetCatalogue_FullMethodName:
-		if len(c.links) > 1 { // transactions wait for these calls
+		if len(c.links) > 1 { // a short timeout, since transactions wait for these three
 			return c.answerWithin
 		}
 	case pb.Admin_VerifyTablet_FullMethodName, pb.Admin_RestoreTable_FullMethodName,

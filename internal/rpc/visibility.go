@@ -21,8 +21,8 @@ import (
 // visibilityFilter maps the ids of the tables hidden from a caller to their names.
 type visibilityFilter map[uint32]string
 
-// filterFor returns the tables that have grants but none for the caller. Grants older than
-// grantsAge do not count.
+// filterFor returns the tables that have grants but none for the caller. If the grants are older
+// than grantsAge, it returns all tables that have grants.
 func (g *grants) filterFor(who Caller) visibilityFilter {
 	tables, at := g.now()
 	if len(tables) == 0 || who.Role.Includes(certs.Operator) {
@@ -128,8 +128,8 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	m = proto.Clone(m)
 	switch r := m.(type) {
 	case *pb.TablesResponse:
-		// A caller that copies or lists all tables must be able to report that some are
-		// missing.
+		// Keep the ids of hidden tables: a caller that copies or lists all tables must be able to
+		// report that some are missing.
 		for i, t := range r.Tables {
 			if h.has(mvcc.TableID(t.Id)) {
 				r.Tables[i] = &pb.Table{Id: t.Id, Hidden: true, DroppedTs: t.DroppedTs}
@@ -141,7 +141,7 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 			r.Run.Read, r.Run.Wrote = slices.DeleteFunc(r.Run.Read, hidden), slices.DeleteFunc(r.Run.Wrote, hidden)
 		}
 	case *pb.LocateResponse:
-		asked, _ := req.(*pb.LocateRequest) // nil: for no row
+		asked, _ := req.(*pb.LocateRequest) // nil: hidden tables are left out altogether
 		r.Tablets = h.located(wire.Position{
 			Table: mvcc.TableID(asked.GetTable()), Row: wire.String(asked.GetRow()),
 		}, r.Tablets)
@@ -205,8 +205,9 @@ func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse 
 	return resp
 }
 
-// located filters the descriptors from a position on. A client that encounters a lock queries
-// its primary, in whatever table: it may learn which tablet holds that one row.
+// located filters the descriptors from a position on. If the position is in a hidden table, it
+// returns the tablet there as one of that row only: a client that encounters a lock queries its
+// primary, in whatever table, and may learn which tablet holds that row.
 func (h visibilityFilter) located(at wire.Position, found []*pb.TabletDescriptor) []*pb.TabletDescriptor {
 	if !h.has(at.Table) || len(found) == 0 || !wire.Holds(found[0], at) {
 		return h.clipped(found)
@@ -217,7 +218,7 @@ func (h visibilityFilter) located(at wire.Position, found []*pb.TabletDescriptor
 		StartTable: uint32(at.Table), StartRow: []byte(at.Row),
 		EndTable: uint32(at.Table), EndRow: []byte(at.Row + "\x00"),
 	}
-	if at.Row == "" { // listing must be able to skip the table
+	if at.Row == "" { // a client that lists tablets continues at the end: after the table
 		one.EndTable, one.EndRow = one.EndTable+1, nil
 	}
 	rest := slices.DeleteFunc(h.clipped(found), func(d *pb.TabletDescriptor) bool {
@@ -261,8 +262,9 @@ func (h visibilityFilter) clip(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	return d
 }
 
-// tablet returns a replica's status, without rows if it holds hidden ones and without the names of
-// observers, or nil if it holds only hidden rows.
+// tablet returns a replica's status without the observers' pending notifications, and without
+// SizeKey and LoadKey, which are rows, if the tablet holds hidden rows; nil if it holds only hidden
+// rows.
 func (h visibilityFilter) tablet(s *pb.StatusResponse) *pb.StatusResponse {
 	s.Pending = nil
 	end, bounded := wire.EndOf(s.GetTablet())

@@ -247,7 +247,8 @@ func (a *applying) reform() error {
 	return nil
 }
 
-// metaRows adds the rows that meta must contain before the cluster serves.
+// metaRows adds the changes of meta's rows by meta.Recovered: the recovery's record and the plan's
+// Floors.
 func (a *applying) metaRows(b *store.Batch) error {
 	snap := a.st.Snap()
 	rows, err := metaRows(snap)

@@ -45,15 +45,15 @@ type Inspection struct {
 	Format  int    `json:"format"`
 	Cluster string `json:"cluster"`
 	Node    uint64 `json:"node"`
-	// Starts are the numbers of the directory's last starts; Heard is the last known start of each
-	// other node.
+	// Starts are the random numbers that identify the directory's last starts, oldest first; Heard
+	// is that of the last known start of each other node.
 	Starts      []uint64          `json:"starts"`
 	Heard       map[uint64]uint64 `json:"heard"`
 	Fingerprint string            `json:"fingerprint"` // changes with each start and each log entry
-	Recovery    join.Recovery     `json:"recovery"`    // the last one of this directory
+	Recovery    join.Recovery     `json:"recovery"`    // the last one applied to this directory
 	Replicas    []Replica         `json:"replicas"`
-	Highest     uint64            `json:"highest_ts"`     // of all timestamps in the store
-	Table       uint64            `json:"highest_table"`  // of the tables at which tablets begin or end
+	Highest     uint64            `json:"highest_ts"`     // highest of all timestamps in the store
+	Table       uint64            `json:"highest_table"`  // highest id in a tablet's bounds
 	Catalogue   uint64            `json:"catalogue"`      // the highest version of the catalogue
 	Nodes       []Node            `json:"nodes"`          // the known nodes of the cluster
 	Meta        *MetaTablet       `json:"meta,omitempty"` // nil: the store has no replica of meta
@@ -85,8 +85,8 @@ type Replica struct {
 
 // Taking is a log entry that merges a frozen tablet into the replica's own.
 type Taking struct {
-	Tablet uint64     `json:"tablet"` // the frozen one
-	Epoch  uint64     `json:"epoch"`  // of the frozen one
+	Tablet uint64     `json:"tablet"` // id of the frozen tablet
+	Epoch  uint64     `json:"epoch"`  // of the frozen tablet
 	Before Descriptor `json:"before"` // the replica's own tablet before the entry
 	Index  uint64     `json:"index"`  // of the preceding entry
 	Term   uint64     `json:"term"`   // of the preceding entry

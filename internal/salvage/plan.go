@@ -24,7 +24,7 @@ import (
 
 // Actions of a plan on a tablet.
 const (
-	Keep    = "keep"    // the surviving nodes have its quorum
+	Keep    = "keep"    // the surviving nodes have its quorum: left unchanged
 	Recover = "recover" // one replica survives, as the tablet's only one
 	Create  = "create"  // no replica remains: an empty one is created
 )
@@ -39,7 +39,8 @@ type Plan struct {
 	Stores  []Store   `json:"stores"`
 	Tablets []Tablet  `json:"tablets"` // in the order of their ranges
 	Highest uint64    `json:"highest_ts"`
-	// Mark is the new value of the oracle's mark; 0 means the meta tablet is kept, with its mark.
+	// Mark is the new value of the oracle's mark, above which the oracle issues the next
+	// timestamps; 0 means the meta tablet is kept, with its mark.
 	Mark   uint64      `json:"mark,omitempty"`
 	Floors meta.Floors `json:"floors"`
 	// Obsolete are tablets whose remaining replicas are removed, since their rows belong to other
@@ -69,7 +70,7 @@ type Tablet struct {
 	// committed. The recovery commits them.
 	Uncommitted uint64   `json:"uncommitted"`
 	Newest      uint64   `json:"newest_ts"`      // highest timestamp in the replica's rows
-	Lost        []uint64 `json:"lost,omitempty"` // node ids of dead voters that may have acknowledged more
+	Lost        []uint64 `json:"lost,omitempty"` // nodes of dead voters: may have later entries
 }
 
 // Options configures Make.
@@ -97,8 +98,8 @@ const (
 	epochLead, replicaLead = 1 << 20, 1 << 10
 	// idLead is the same for the ids of tablets and tables.
 	idLead = 1 << 16
-	// markLead is the distance of the oracle's new mark from the highest known timestamp: more
-	// than one raise of the mark.
+	// markLead is the distance of the oracle's new mark from the highest known timestamp. It
+	// exceeds the distance by which the oracle raises the mark above its last timestamp.
 	markLead = 10 * time.Second
 	// maxAhead limits how far the highest known timestamp may be ahead of this machine's clock.
 	maxAhead = 24 * time.Hour
@@ -110,7 +111,8 @@ type candidate struct {
 	node uint64
 }
 
-// before reports whether the candidate's log ends before o's.
+// before reports whether the candidate's log ends before o's by (term, index). Of equal ends the
+// lower commit index is before, and then the higher node id.
 func (c *candidate) before(o *candidate) bool {
 	return cmp.Or(cmp.Compare(c.LastTerm, o.LastTerm), cmp.Compare(c.Last, o.Last),
 		cmp.Compare(c.Committed, o.Committed), cmp.Compare(o.node, c.node)) < 0
@@ -365,7 +367,7 @@ func (p *planner) cover() error {
 		case !ok:
 			p.plan.Obsolete = append(p.plan.Obsolete, t.Tablet)
 			continue
-		case got.start != had.start: // a split leaves the id with the left side
+		case got.start != had.start: // a split leaves the id with the lower rows
 			return fmt.Errorf("%w: the first rows of tablet %d also belong to another tablet", ErrUnfit, t.Tablet)
 		case got != had:
 			d := had.less(got)[0].within(&pb.TabletDescriptor{TabletId: t.Tablet})
@@ -473,7 +475,7 @@ func (p *planner) newGroup(t *Tablet) {
 	d.Replicas = []*pb.Replica{{ReplicaId: id, NodeId: t.Node}}
 }
 
-// raise sets the new values of counters and marks.
+// raise sets the plan's Floors, Highest and Mark, from the highest values in all inspections.
 func (p *planner) raise() error {
 	f := &p.plan.Floors
 	for id := range p.found {

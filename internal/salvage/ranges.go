@@ -19,7 +19,7 @@ func spanOf(d *pb.TabletDescriptor) span {
 	return span{wire.StartOf(d), end, ends}
 }
 
-// within returns the descriptor with the span as its range.
+// within sets the descriptor's range to the span, and returns the descriptor.
 func (s span) within(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	d.StartTable, d.StartRow = uint32(s.start.Table), wire.Bytes(s.start.Row)
 	d.EndTable, d.EndRow, d.EndUnbounded = 0, nil, !s.ends

@@ -98,7 +98,7 @@ type Log struct {
 	// be acquired while mu is held, never the other way round.
 	reading sync.RWMutex
 
-	// The rest is guarded by writing.
+	// writing guards the fields from here on.
 	next   uint64 // sequence number of the next segment
 	spares []string
 	failed error
@@ -308,7 +308,7 @@ type State struct {
 	Replica    uint64
 	Term, Vote uint64
 	Commit     uint64
-	Truncated  Position // the log begins after it
+	Truncated  Position // position after which the log begins
 	Checkpoint uint64   // the state is durable up to this index; a replay begins after it
 	Figures    string   // figures of the last Checkpoint or Begin
 	Last       uint64   // index of the last entry, or Truncated.Index if there is none

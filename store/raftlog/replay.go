@@ -98,7 +98,7 @@ func (l *Log) damage(s *segment, offset int64, format string, args ...any) error
 // replay reads all segments, one after the other.
 func (l *Log) replay() error {
 	contents := make([]byte, 0, l.opts.SegmentBytes)
-	// The last counted frame may be in a freed segment.
+	// The last frame that Reached counts may be in a freed segment.
 	l.reached.Store(framePosition(l.segments[0].sequence, 0))
 	for i, s := range l.segments {
 		contents = slices.Grow(contents[:0], int(s.bytes))[:s.bytes]

@@ -12,8 +12,8 @@ import (
 // Stats are a log's figures.
 type Stats struct {
 	Segments  int    // files with entries or state
-	Bytes     int64  // of these files
-	LiveBytes int64  // bytes of live entries in them
+	Bytes     int64  // size of these files
+	LiveBytes int64  // bytes of live entries in these files
 	Spares    int    // files kept for reuse
 	Batches   uint64 // batches appended since Open
 	Written   uint64 // bytes of these batches

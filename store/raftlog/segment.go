@@ -36,7 +36,7 @@ type segment struct {
 	frames uint32
 
 	live      int   // number of live entries; guarded by Log.mu
-	liveBytes int64 // bytes of their items; guarded by Log.mu
+	liveBytes int64 // bytes of the live entries' items; guarded by Log.mu
 }
 
 func segmentName(sequence uint64) string { return fmt.Sprintf("%016x%s", sequence, segmentExt) }
@@ -152,7 +152,7 @@ func (l *Log) begin(room int64, small bool) error {
 }
 
 // write writes at an offset that this use of the file has not written. Unless filled covers the
-// range, it first fills zeros ahead of it.
+// range, it first writes zeros from filled to aheadBytes after the range.
 func (s *segment) write(b []byte, at int64) error {
 	if to := at + int64(len(b)); to > s.filled {
 		for ahead := min(to+aheadBytes, s.bytes); s.filled < ahead; {

@@ -19,7 +19,8 @@ const MinFreeFiles = 512
 
 // ReserveDivisor determines the reserve, MinFreeBytes/ReserveDivisor, below which commits are
 // refused. Between MinFreeBytes and one and a half times the reserve, work that finishes or cleans
-// up may still begin; the half is for work under way by then.
+// up may still begin; below that nothing begins (Exhausted), and the bytes down to the reserve are
+// for work that has begun by then.
 const ReserveDivisor = 4
 
 // Options configure a Disk.
@@ -192,7 +193,7 @@ func (d *Disk) RoomToOpen(tables uint64) error {
 	for _, a := range d.amounts() {
 		need := tables + filesBesides
 		if a.what == Inodes {
-			need = filesBesides // the existing tables have their inodes
+			need = filesBesides // opening an existing table takes no inode
 		}
 		if a.short(need+MinFreeFiles/ReserveDivisor) != nil {
 			return a.short(need + MinFreeFiles)

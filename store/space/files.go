@@ -18,10 +18,10 @@ import (
 type files struct {
 	mu      sync.Mutex
 	maps    uint64        // memory maps of the process when last counted
-	most    uint64        // vm.max_map_count at that time; 0: unknown
-	counted time.Time     // time of that count
+	most    uint64        // vm.max_map_count at the last count; 0: unknown
+	counted time.Time     // time of the last count
 	pause   time.Duration // minimum time until the next count
-	made    uint64        // tables started since
+	made    uint64        // tables begun since the last count, with one map each
 }
 
 // Counting memory maps costs about 1 µs each in the kernel. So they are counted at most once
