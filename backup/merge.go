@@ -22,7 +22,7 @@ type source struct {
 	head   *mvcc.ReadCell // the next record of the range; nil if there is none
 }
 
-// newSource returns a source before its first record.
+// newSource returns a source whose first call of next moves head to its first record.
 func newSource(l *Location, m *Manifest, r *Range) *source {
 	s := &source{from: l, m: m, rows: r.span()}
 	for i := range m.Files {
@@ -86,7 +86,7 @@ func newMerge(l *Location, chain []*Manifest, r *Range, at uint64) *merge {
 	return m
 }
 
-// each calls fn for every cell that is not deleted, in order.
+// each calls fn with that record of every cell, in the order of cells, unless it is a deletion.
 func (m *merge) each(ctx context.Context, fn func(*mvcc.ReadCell) error) error {
 	defer func() {
 		for _, s := range m.sources {

@@ -34,8 +34,8 @@ type RestoreOptions struct {
 	// Policy restores the cluster's policy too, except that it never disables the login over
 	// HTTP. A backup of chosen tables has no policy.
 	Policy bool
-	// Settings is called with the policy settings that differ from the backup's, after those that
-	// are not Kept are set.
+	// Settings is called with the policy settings that differ from the backup's, if there are any,
+	// after those that are not Kept are set.
 	Settings func([]Setting)
 	// Notify finally marks observed cells whose last change their observers had not processed at
 	// At, so that they run. Without it an observer runs only when a cell changes again.
@@ -329,7 +329,8 @@ func different(have, to *pb.Policy) (set *pb.Policy, settings []Setting) {
 	return set, settings
 }
 
-// begin checks that all tables are empty, and then marks them.
+// begin checks that all existing tables without a mark are empty, and then creates or marks all
+// tables but those that an earlier run completed.
 func (r *restoreRun) begin(ctx context.Context) error {
 	there, err := r.client.Tables(ctx)
 	if err != nil {

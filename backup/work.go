@@ -13,8 +13,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Common parts of backups and restores: rate, retries and progress. work owns the tally, behind a
-// lock, and the limiter; workers share both and call it on their own goroutines.
+// Common parts of backups, verifications, restores and loads: rate, retries and progress. work owns
+// the tally, behind a lock, and the limiter; workers share both and call it on their own
+// goroutines.
 
 // Options configure a backup, verification, restore or load. Zero fields get the defaults.
 type Options struct {
@@ -56,7 +57,7 @@ func transient(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// work is the common state of a backup or a restore.
+// work is the common state of a backup, verification, restore or load.
 type work struct {
 	Options
 	client  *txn.Client
@@ -83,14 +84,14 @@ func newWork(c *txn.Client, l *Location, o Options) *work {
 	return w
 }
 
-// plans adds ranges to be copied.
+// plans adds to the tally ranges that will be processed; in a verification, files.
 func (w *work) plans(ranges int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tally.Ranges += ranges
 }
 
-// count adds to the tally and reports it.
+// count adds finished ranges, records and bytes to the tally, and passes it to Options.Progress.
 func (w *work) count(done int, records, bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +102,7 @@ func (w *work) count(done int, records, bytes int64) {
 	}
 }
 
-// throttle waits until the rate allows further bytes to be copied.
+// throttle waits until Options.Rate allows so many further bytes.
 func (w *work) throttle(ctx context.Context, bytes int64) error {
 	if w.limiter.Limit() == rate.Inf {
 		return nil

@@ -47,7 +47,8 @@ func (s *Snap) endAscent() {
 	s.ascent = ascent{}
 }
 
-// ascend looks up a key by the ascent. known is false if it cannot answer.
+// ascend looks up a key by the ascent. known is false if it cannot answer: the caller looks it up
+// in Badger.
 func (s *Snap) ascend(key []byte) (item *badger.Item, known bool, err error) {
 	a := &s.ascent
 	if !a.announced || key[0] != byte(mvcc.GroupWrite) {

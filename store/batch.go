@@ -48,8 +48,8 @@ const (
 type logChange struct {
 	kind   logChangeKind
 	tablet uint64
-	at     raftlog.Position // of a logBegin
-	key    string           // of a logNote
+	at     raftlog.Position // if kind is logBegin: where the log begins
+	key    string           // if kind is logNote: the note's key
 	note   []byte
 }
 

@@ -237,8 +237,8 @@ func (c *logChange) add(frame *raftlog.Batch, at map[uint64]uint64, all map[uint
 	}
 }
 
-// openRoot opens a file in Badger's file system and keeps it open: syncfs reports the errors
-// of all writes since the file that it is called for was opened.
+// openRoot opens dir, which is in Badger's file system, and keeps it open: syncfs on it reports the
+// errors of all writes since it was opened.
 func (c *checkpoints) openRoot(dir string) (err error) {
 	if c.root, err = os.Open(dir); err != nil {
 		return fmt.Errorf("store: open directory: %w", err)

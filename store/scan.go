@@ -26,8 +26,9 @@ type TabletStateEntry struct {
 	State  []byte
 }
 
-// walkOptions describe a walk over the keys with the prefix. It begins at seek, or at the
-// edge if seek is empty, and ends before end if that is set. A reverse walk includes end.
+// walkOptions describe a walk over the keys with the prefix. It begins at seek, or if seek is empty
+// at the first key with the prefix, in reverse at the last. It ends before end if that is set. A
+// reverse walk includes end.
 type walkOptions struct {
 	prefix, seek, end []byte
 	reverse           bool

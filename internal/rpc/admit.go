@@ -32,7 +32,7 @@ const (
 )
 
 // admit returns the greatest table id in the request, and an error if the request is refused.
-// It may lower the limit of a scan. works is Caller.works.
+// It lowers the MaxBytes of a scan to maxGetBytes. works is Caller.works.
 func admit(req *pb.TabletRequest, works bool) (table uint32, refusal *pb.Error) {
 	a := admission{works: works}
 	a.request(req)

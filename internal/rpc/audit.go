@@ -18,9 +18,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Authorization of calls, and the audit log: one line per operator's act that is not quiet
-// (access), written when the call has ended, whatever its outcome. There is no state. The gRPC
-// server's authInterceptor calls it on gRPC's goroutines, the console on those of its HTTP
+// Authorization of calls, and the audit log: one line per operator's act, written when the call has
+// ended, whatever its outcome; for a quiet one (access) only if it was refused. There is no state.
+// The gRPC server's authInterceptor calls it on gRPC's goroutines, the console on those of its HTTP
 // requests.
 
 // AuditMessage is the message of all lines of the audit log.

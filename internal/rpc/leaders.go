@@ -169,8 +169,8 @@ func (l *leaders) dialOnce() func(context.Context, string) (net.Conn, error) {
 }
 
 // failed reacts to a failure of an operation on the tablet over the link. After an answer that
-// the node does not reach the leader only the tablet is sent elsewhere; after no answer all
-// tablets of the address.
+// the node does not reach the leader, only the tablet's operations go to the address in use; after
+// no answer, those of all tablets of this address do, for directRetry.
 func (l *leaders) failed(tablet uint64, over *link, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -106,8 +106,9 @@ func (r *rates) take(p *pb.Policy, identity string, req *pb.TabletRequest, now t
 	}
 }
 
-// answered takes tokens for the cells of an answer beyond those named in the request. The
-// buckets may become negative, which delays the following operations.
+// answered takes tokens for cells, those of an answer beyond those named in the request, but at
+// most a full bucket. The buckets may become negative; until they are refilled take refuses
+// operations.
 func (r *rates) answered(p *pb.Policy, identity string, req *pb.TabletRequest, cells int,
 	now time.Time) {
 	all, each := p.GetClientRate(), p.GetClientTableRate()

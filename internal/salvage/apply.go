@@ -117,9 +117,9 @@ func (a *applying) putRecovery(before join.Recovery) error {
 	return a.commit(b)
 }
 
-// settle applies the logs of this store's surviving replicas up to the index in the plan. That creates
-// the replicas of splits in those logs and executes their merges. It repeats until it has done so for
-// all such replicas.
+// settle applies the logs of this store's surviving replicas up to the entry before Tablet.Index,
+// the last one. That creates the replicas of splits in those logs and executes their merges. It
+// repeats until it has done so for all such replicas.
 func (a *applying) settle() error {
 	for done := map[uint64]bool{}; ; {
 		before := len(done)

@@ -19,8 +19,8 @@ const maxTraced = 1 << 16
 
 // Book maps the start and commit timestamps of recent sampled transactions to their spans. A
 // Raft entry carries the traces with its effects, so that the node of every replica records
-// them: they survive a leader change, and a lock that another transaction rolls forward. A nil
-// Book is empty.
+// them: they survive a leader change, and are known when another transaction rolls a lock forward.
+// A nil Book is empty.
 type Book struct {
 	*Tracer
 
