@@ -249,7 +249,7 @@ func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error)
 type Listed struct {
 	Name     string
 	Manifest *Manifest // nil if the backup is unfinished or Err is set
-	Err      error     // error of reading its manifest
+	Err      error     // error of reading the backup's manifest
 }
 
 // List returns the location's backups, whole and unfinished, the oldest first.

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Workers  int            // number of ranges processed concurrently. Defaults to DefaultWorkers
 	Rate     int64          // limit in bytes of rows, columns and values per second; 0 for none
-	Progress func(Progress) // called by any worker, one call at a time
+	Progress func(Progress) // called by the workers after each step, one call at a time
 	// Patience is the time without progress after which failing requests end the work. Defaults
 	// to DefaultPatience.
 	Patience time.Duration

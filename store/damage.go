@@ -39,7 +39,7 @@ func (s *Store) markDamaged(err error) error {
 	if !errors.As(err, &found) {
 		return err
 	}
-	_ = s.state.writer.fail(found) // before anybody can know of the damage
+	_ = s.state.writer.fail(found) // before Damaged reports the damage
 	if !s.damage.found.CompareAndSwap(nil, found) {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 // A table that was created and replaced between two calls is not verified, nor is one that
 // is replaced while the store closes.
 
-// holder holds the database's tables.
+// holder keeps the files of the database's tables until checkReplaced has verified them.
 type holder struct {
 	mu   sync.Mutex  // held while replaced tables are verified
 	held *heldTables // nil before the first checkReplaced and once the database is being closed
@@ -38,7 +38,8 @@ type heldTables struct {
 	tables map[uint64]badger.TableInfo
 }
 
-// hold holds all present tables. It returns nil if the database cannot be read.
+// hold opens an iterator, which keeps the files of all present tables. It returns nil if the
+// database cannot be read.
 func (d *database) hold() (h *heldTables) {
 	defer func() {
 		if recover() != nil { // Badger panics if it cannot read a table, see unreadable
@@ -52,7 +53,7 @@ func (d *database) hold() (h *heldTables) {
 	held := tables(d.db)
 	for id := range held {
 		if _, had := before[id]; !had {
-			delete(held, id) // the table may be newer than the iterator
+			delete(held, id) // it may be newer than the iterator, which then does not keep it
 		}
 	}
 	return &heldTables{seq: seq, txn: txn, it: it, tables: held}

@@ -24,7 +24,7 @@ import (
 //     the Snap's number.
 type hotCells struct {
 	seed   maphash.Seed
-	blocks []atomic.Pointer[hotBlock] // nil until one of its slots is used
+	blocks []atomic.Pointer[hotBlock] // a block is nil until one of its slots is used
 }
 
 // hotBlock is the unit of allocation: a small store needs only some. It has no pointers, so that the garbage

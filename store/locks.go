@@ -100,7 +100,8 @@ func (w *Writer) flushLocked() error {
 	if len(w.locks.kept) == 0 {
 		return nil
 	}
-	if w.failed != nil && !errors.Is(w.failed, ErrClosed) { // Close's last checkpoint still writes
+	// After ErrClosed, Close's last checkpoint still writes.
+	if w.failed != nil && !errors.Is(w.failed, ErrClosed) {
 		return w.failed
 	}
 	// Sorted, to make simulations deterministic.

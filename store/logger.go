@@ -25,7 +25,7 @@ type badgerLog struct {
 // of Badger's writer for a compaction.
 type badgerCounts struct {
 	compactions, stalls atomic.Uint64
-	compacted           chan struct{} // one token when a compaction has ended
+	compacted           chan struct{} // receives a token when a compaction has ended
 }
 
 // The formats of the lines that are recognized. TestCompactionWaitsForFiles fails if

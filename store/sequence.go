@@ -11,7 +11,7 @@ type sequence struct {
 	mu       sync.Mutex
 	assigned uint64 // highest number assigned to a Txn
 	visible  uint64 // highest number such that its commit and all below it have returned
-	open     []pins // ascending; the first, if any, has count > 0
+	open     []pins // by ascending number; the first, if any, has count > 0
 	discard  uint64 // the sequence number last passed to Badger; never decreases
 	held     uint64 // upper limit of discard while tables are held (hold.go); otherwise 0
 }

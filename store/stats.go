@@ -55,7 +55,7 @@ type Trees struct {
 	// Stalled reports that level 0 has so many tables that writes wait for compactions.
 	Stalled     bool
 	Compactions uint64 // compactions since Open
-	Stalls      uint64 // stalls of over a second since Open
+	Stalls      uint64 // waits of over a second of Badger's writer for a compaction, since Open
 }
 
 // Level is one level of the tree.

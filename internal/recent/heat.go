@@ -28,7 +28,7 @@ const (
 type Heat struct {
 	mu      sync.Mutex
 	columns []*wire.HeatColumn // oldest first; the last one is still updated
-	before  map[uint64]counts  // by tablet, at the last sample
+	before  map[uint64]counts  // counters by tablet, at the last sample
 	at      time.Time          // time of the last sample, or of the node's start
 }
 

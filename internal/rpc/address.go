@@ -42,6 +42,8 @@ func CheckAddress(addr string) error {
 }
 
 // Causes of failed connections. Dial's errors wrap one of them if the cause is known.
+// ErrCertificates is every failure of TLS without a cause of its own here, such as a missing or
+// expired certificate or one of an unknown authority.
 var (
 	ErrNobody       = coded.New("", "nothing listens there")
 	ErrNoHost       = coded.New("", "there is no such host")

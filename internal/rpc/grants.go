@@ -25,7 +25,7 @@ func tooOld(at time.Time) bool { return time.Since(at) > grantsAge }
 
 // grants evaluates the grants of the cluster's policy.
 type grants struct {
-	read func() (*pb.Policy, time.Time) // nil: no grants
+	read func() (*pb.Policy, time.Time) // ServerConfig.Policy; nil: no grants
 	last atomic.Pointer[grantsByTable]
 }
 

@@ -39,7 +39,7 @@ type rolelessUse struct {
 // LegacyClient is a name in a certificate without a role.
 type LegacyClient struct {
 	Name string
-	Seen time.Time // now, if a call is running
+	Seen time.Time // end of the last call; now, if a call is running
 }
 
 // Seen records a client authenticated outside of this package, over HTTP.

@@ -31,7 +31,7 @@ type link struct {
 	conn   *grpc.ClientConn
 	rpc    pb.PercolatorClient
 	addr   string
-	sole   bool // there is no other address: retry a refused connection
+	sole   bool // the client has no other address: retry a refused connection
 	works  bool // ClientConfig.Works
 	cfg    BatchConfig
 	logger *slog.Logger
@@ -41,7 +41,7 @@ type link struct {
 	loop   sync.WaitGroup
 
 	nextID     atomic.Uint64 // of calls; never reused, so an answer can't match another call
-	unanswered atomic.Int64  // calls with a waiting caller
+	unanswered atomic.Int64  // number of calls with a waiting caller
 
 	mu     sync.Mutex
 	queue  []*call // not sent yet

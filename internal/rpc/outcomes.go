@@ -16,7 +16,7 @@ import (
 // tableIDs looks up the tables before the first operation on a higher id than it has seen.
 const OutcomesTable = "percolator.outcomes"
 
-// ofOutcomes is the reason of refusals.
+// ofOutcomes is the reason to refuse operations on OutcomesTable.
 const ofOutcomes = "the table " + OutcomesTable + " is the gateway's: it is for operators"
 
 // mayUseOutcomes reports whether the caller may use OutcomesTable.

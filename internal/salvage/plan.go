@@ -302,7 +302,8 @@ func (p *planner) choose() {
 				Tablet: id, Action: Keep, Descriptor: Descriptor{proto.CloneOf(best.Final.TabletDescriptor)},
 				Node: best.node, Newest: best.Newest, Uncommitted: best.Last - best.Committed,
 			}
-			// A leader elected under the settled configuration proceeds to the final one.
+			// A leader elected under the settled configuration proceeds to the final one, so both
+			// need a majority.
 			if !p.lives(best.Settled.TabletDescriptor) || !p.lives(best.Final.TabletDescriptor) {
 				t.Action, t.Index = Recover, best.Last+1
 				t.Lost = p.lostVoters(best)

@@ -47,7 +47,7 @@ type Tracer struct {
 	// below it. The SDK's sampler would cost a read a tenth of its time, even if the read is not
 	// sampled.
 	below uint64
-	limit *rate.Limiter // of roots; nil: unlimited
+	limit *rate.Limiter // of roots per second; nil: unlimited
 }
 
 // New returns a Tracer that uses the provider, or nil if the provider is nil.

@@ -12,7 +12,8 @@ var (
 	// ErrForeign reports that a segment belongs to another log, or has a format that this
 	// package does not support.
 	ErrForeign = errors.New("raftlog: segment belongs to another log")
-	// ErrDamaged is wrapped by a *DamageError.
+	// ErrDamaged reports that the log differs from what was written. It is wrapped by a
+	// *DamageError, which names the place.
 	ErrDamaged = errors.New("raftlog: log is damaged")
 )
 

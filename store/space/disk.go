@@ -39,7 +39,7 @@ type Options struct {
 type Disk struct {
 	opts      Options
 	files     files
-	blocked   atomic.Pointer[ShortError] // below the watermark at the last Look
+	blocked   atomic.Pointer[ShortError] // what was below its watermark at the last Look; or nil
 	exhausted atomic.Pointer[ShortError] // see Exhausted
 }
 
