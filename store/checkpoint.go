@@ -101,7 +101,7 @@ func (c *checkpoints) made(written uint64) {
 }
 
 // since returns the bytes appended since the last checkpoint, or a later failed attempt at one, and
-// its age.
+// the time since then.
 func (c *checkpoints) since(written uint64) (bytes uint64, age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +195,8 @@ func (s *Store) recordOnce(batches []*Batch) error {
 	if !barrier { // plain records need no checkpoint
 		return s.Append(frame)
 	}
-	// After the figures were copied: the locks of all commits in them are in the Writer or in
-	// Badger.
+	// Flush after the figures were copied: then the locks of all commits in the figures are in the
+	// Writer or in Badger.
 	began := time.Now()
 	if err := s.state.writer.flush(); err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 // miss a table of less than probeBytes that was the last of a part of a compaction, if another
 // level has an entry between the preceding table and its first entry.
 
-// probeBytes is the distance between the keys looked up in a replaced table.
+// probeBytes is the distance between the keys looked up in a replaced table, in bytes of its file.
 const probeBytes = 128 << 10
 
 var errDiffers = errors.New("the compaction that replaced it lost rows, or revived deleted ones: " +

@@ -103,7 +103,7 @@ func (s *Snap) Installings() iter.Seq2[TabletStateEntry, error] {
 }
 
 // Staged returns a cursor over the tablet's staged entries. Its Next returns them with the keys
-// that they will have, its Each with those under which they are staged.
+// that they will have once installed, its Each with those under which they are staged.
 func (s *Snap) Staged(tablet uint64) *Cursor {
 	return &Cursor{snap: s, prefix: appendOwnKey(nil, stagedPrefix, tablet)}
 }

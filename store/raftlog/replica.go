@@ -33,8 +33,9 @@ func (l *Log) Replica(id uint64) *Replica {
 // state.
 func (r *Replica) SetConfState(cs *raftpb.ConfState) { r.conf = cs }
 
-// SetApplied records that everything up to index was applied. It is then committed even if
-// the HardState lags, because a change of the commit index alone need not be appended.
+// SetApplied records that everything up to index was applied. InitialState then returns at least
+// index as the commit index, even if the HardState in the log lags, because a change of the commit
+// index alone need not be appended.
 func (r *Replica) SetApplied(index uint64) { r.applied = index }
 
 // SetSnapshot sets the function that Snapshot calls.

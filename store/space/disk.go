@@ -188,7 +188,7 @@ func (d *Disk) RoomForTables(tables uint64) error {
 const filesBesides = 32
 
 // RoomToOpen returns a *ShortError if opening so many existing tables would use part of the reserve
-// of files. The error contains the number at which writes are accepted too.
+// of files. The Least of the error is the number at which writes are accepted too.
 func (d *Disk) RoomToOpen(tables uint64) error {
 	for _, a := range d.amounts() {
 		need := tables + filesBesides
