@@ -106,7 +106,14 @@ func TestMissingChunk(t *testing.T) {
 	snap := s.Snap()
 	defer snap.Close()
 	if _, _, err := snap.Raw(c); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("%v, want ErrCorrupt", err)
+		t.Errorf("lookup: %v, want ErrCorrupt", err)
+	}
+	var found []error
+	for _, err := range snap.RawCells(mvcc.Span{Table: c.Table}) {
+		found = append(found, err)
+	}
+	if len(found) != 1 || !errors.Is(found[0], store.ErrCorrupt) {
+		t.Errorf("scan: %v, want ErrCorrupt", found)
 	}
 }
 

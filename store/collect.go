@@ -5,7 +5,6 @@ package store
 
 import (
 	"bytes"
-	"fmt"
 	"iter"
 
 	"github.com/dgraph-io/badger/v4"
@@ -71,7 +70,7 @@ func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestam
 			return err
 		})
 		if err != nil {
-			yield(mvcc.CellWrite{}, fmt.Errorf("%w: decode the record of key %q: %w", ErrCorrupt, item.Key(), err))
+			yield(mvcc.CellWrite{}, s.corrupt(item.Key(), err))
 			return false
 		}
 		if !yield(cw, nil) {
@@ -123,7 +122,7 @@ func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter
 		for it.Seek(seek); it.Valid(); {
 			_, c, ts, err := DecodeKey(it.Item().Key())
 			if err != nil {
-				yield(mvcc.CellAt{}, fmt.Errorf("%w: decode key %q: %w", ErrCorrupt, it.Item().Key(), err))
+				yield(mvcc.CellAt{}, s.corrupt(it.Item().Key(), err))
 				return
 			}
 			column := appendColumn(nil, g, c.Table, c.Class, c.Column)

@@ -239,15 +239,32 @@ func TestBitRotAtClose(t *testing.T) {
 	isDamage(t, "open again", err, name)
 }
 
-// An undecodable read causes the verification of all tables.
+// TestBitRotThatIsRead: an undecodable entry, found by a lookup or by a scan, causes the
+// verification of all tables.
 func TestBitRotThatIsRead(t *testing.T) {
+	for name, read := range map[string]func(snap *store.Snap) error{
+		"lookup": func(snap *store.Snap) error {
+			_, _, err := snap.Newest(cell("row 000007", "c"))
+			return err
+		},
+		"scan": func(snap *store.Snap) (err error) {
+			for _, err = range snap.Cells(mvcc.Span{Table: 16}, false) {
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) { bitRotThatIsRead(t, read) })
+	}
+}
+
+func bitRotThatIsRead(t *testing.T, read func(snap *store.Snap) error) {
 	dir := t.TempDir()
 	name := tabled(t, dir)
 	s := open(t, dir, quiet)
 	snap := s.Snap()
 	defer snap.Close()
 	flipBits(t, name, inValue(t, name, 7)-10, 0x7f) // the record's kind, before its timestamps
-	if _, _, err := snap.Newest(cell("row 000007", "c")); !errors.Is(err, store.ErrCorrupt) {
+	if err := read(snap); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("a record of no kind: %v, want ErrCorrupt", err)
 	}
 	found := time.NewTicker(time.Millisecond)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/binary"
-	"fmt"
 	"iter"
 
 	"github.com/dgraph-io/badger/v4"
@@ -118,7 +117,7 @@ func (s *Snap) StagedTablets() (ids []uint64, err error) {
 	for it.Rewind(); it.Valid(); {
 		key := it.Item().Key()
 		if len(key) < ownKeyBytes {
-			return nil, fmt.Errorf("%w: staged key %q", ErrCorrupt, key)
+			return nil, s.corrupt(key, errKeyLength)
 		}
 		ids = append(ids, binary.BigEndian.Uint64(key[1:]))
 		it.Seek(prefixEnd(key[:ownKeyBytes]))

@@ -191,7 +191,7 @@ func (c *Cursor) part(prefix []byte, keysOnly bool,
 		if keysOnly {
 			taken = fn(key, nil)
 		} else if err := c.snap.value(item, key, take); err != nil {
-			return false, fmt.Errorf("%w: read the value of key %q: %w", ErrCorrupt, key, err)
+			return false, c.snap.corrupt(key, err)
 		}
 		if !taken {
 			c.next = item.KeyCopy(nil)
@@ -227,7 +227,7 @@ func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	}
 	g, cell, _, err := DecodeKey(key)
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: decode key %q: %w", ErrCorrupt, key, err)
+		return nil, false, c.snap.corrupt(key, err)
 	}
 	column := appendColumn(nil, g, cell.Table, cell.Class, cell.Column)
 	switch {

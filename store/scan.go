@@ -6,7 +6,6 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"iter"
 
 	"github.com/dgraph-io/badger/v4"
@@ -66,7 +65,7 @@ func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
 			return nil
 		}
 		if err := s.value(item, key, take); err != nil {
-			fn(nil, nil, fmt.Errorf("%w: scan: %w", ErrCorrupt, err))
+			fn(nil, nil, s.corrupt(key, err))
 			return
 		}
 		if !more {
@@ -115,9 +114,7 @@ func entries[T any](s *Snap, o walkOptions,
 				if _, c, ts, err = DecodeKey(key); err == nil {
 					v, err = decode(c, ts, value)
 				}
-				if err != nil {
-					err = fmt.Errorf("%w: decode the record of key %q: %w", ErrCorrupt, key, err)
-				}
+				err = s.corrupt(key, err)
 			}
 			return yield(v, err) && err == nil
 		})
@@ -197,7 +194,7 @@ func (s *Snap) ownRecords(prefix byte) iter.Seq2[TabletStateEntry, error] {
 		s.walk(walkOptions{prefix: []byte{prefix}}, func(key, value []byte, err error) bool {
 			var e TabletStateEntry
 			if err == nil && len(key) != 1+8 {
-				err = fmt.Errorf("%w: tablet key %q", ErrCorrupt, key)
+				err = s.corrupt(key, errKeyLength)
 			}
 			if err == nil {
 				e.Tablet = binary.BigEndian.Uint64(key[1:])

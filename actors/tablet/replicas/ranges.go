@@ -54,7 +54,7 @@ func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 		}
 	}
 	if _, taken := r.reserved[id]; taken {
-		return errBusy
+		return errReserved
 	}
 	r.reserved[id] = d
 	return nil

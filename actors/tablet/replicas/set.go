@@ -92,7 +92,10 @@ var (
 	errTombstone = errors.New("replicas: the replica was removed from here")
 	errHigher    = errors.New("replicas: a replica with a higher id is here")
 	errElsewhere = errors.New("replicas: no such replica is here")
-	errBusy      = errors.New("replicas: other snapshots or changes of replicas are in progress; try again")
+	errReserved  = errors.New("replicas: the tablet's replica is being created or filled here; try again")
+	errPiece     = errors.New("replicas: the previous piece of the snapshot is still being written; try again")
+	errArrivals  = fmt.Errorf("replicas: %d snapshots are arriving, the most that a node accepts; try again",
+		maxArrivals)
 )
 
 // New returns the replicas of a node, none of which runs before Start.

@@ -57,8 +57,10 @@ func Capture(snap *store.Snap, id uint64) (_ *Captured, err error) {
 			c.Snap.Close()
 		}
 	}()
-	if _, marked, err := c.Snap.Installing(id); marked || err != nil {
-		return nil, errors.Join(errReplaced, err)
+	if _, marked, err := c.Snap.Installing(id); err != nil {
+		return nil, err
+	} else if marked {
+		return nil, errReplaced
 	}
 	data, ok, err := c.Snap.TabletState(id)
 	if err != nil {

@@ -59,8 +59,11 @@ func PutMerge(b *store.Batch, st *store.Store, m *Merge) error {
 			"requires", m.Merged.TabletId, left.Applied.Index, m.Index-1)
 	}
 	right, err := Capture(st.Snap(), m.Right.TabletId)
-	if err != nil {
-		return fmt.Errorf("%w: read the replica of tablet %d: %w", ErrNotFrozen, m.Right.TabletId, err)
+	switch {
+	case errors.Is(err, errReplaced), errors.Is(err, errNoState):
+		return fmt.Errorf("%w: tablet %d: %w", ErrNotFrozen, m.Right.TabletId, err)
+	case err != nil:
+		return fmt.Errorf("snapshot: read the replica of tablet %d: %w", m.Right.TabletId, err)
 	}
 	right.Snap.Close()
 	if right.State.FrozenFor == nil || right.State.GetTablet().GetEpoch() != m.Right.Epoch {
