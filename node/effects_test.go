@@ -166,7 +166,7 @@ func TestSettled(t *testing.T) {
 // tablet is split, a node dies, and other clients keep the observers busy.
 func TestWaitForThroughMoves(t *testing.T) {
 	t.Parallel()
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	r := newRig(t, 3, func(_ int, c *node.Config) {
 		c.Observers = notifytest.RegisterCascade
 		c.Placement.Busy, c.Placement.Rest = 50*time.Millisecond, time.Hour

@@ -34,7 +34,7 @@ func noteEnds(event, gone percolator.Column, age time.Duration) func(*percolator
 // repeatedly stays.
 func TestExpiryFailOver(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	const rows, age = 4000, 5 * time.Second
 	event := percolator.Column{Table: "events", Name: "event"}
@@ -55,9 +55,7 @@ func TestExpiryFailOver(t *testing.T) {
 		for j := range 500 {
 			names = append(names, fmt.Sprintf("r%04d", i+j))
 		}
-		if err := write(names...); err != nil {
-			t.Fatal(err)
-		}
+		awaitTrue(ctx, t, "the rows are written", func() bool { return write(names...) == nil })
 	}
 	before, err := db.Snapshot(ctx)
 	if err != nil {

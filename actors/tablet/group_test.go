@@ -3,8 +3,10 @@ package tablet
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -194,21 +196,24 @@ func (m *member) stop(id uint64) {
 	}
 }
 
-// stopAll stops all tablets.
+// stopAll stops all tablets, also those that a split creates meanwhile.
 func (m *member) stopAll() {
-	m.spawns.Wait()
-	m.mu.Lock()
-	ids := make([]uint64, 0, len(m.ports))
-	for id := range m.ports {
-		ids = append(ids, id)
-	}
-	m.mu.Unlock()
-	for _, id := range ids {
-		m.stop(id)
+	for {
+		m.spawns.Wait()
+		m.mu.Lock()
+		ids := slices.Collect(maps.Keys(m.ports))
+		m.mu.Unlock()
+		if len(ids) == 0 {
+			return
+		}
+		for _, id := range ids {
+			m.stop(id)
+		}
 	}
 }
 
 func (g *cluster) close() {
+	g.lose(func(*wire.RaftMessage) bool { return true }) // so that none creates a replica
 	for _, m := range g.nodes {
 		m.stopAll()
 	}
