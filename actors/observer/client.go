@@ -54,12 +54,12 @@ type Txn interface {
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
-	// Rest returns, after Commit, a channel that is closed when the locks left to background
+	// BackgroundDone returns, after Commit, a channel that is closed when the locks left to background
 	// resolution are resolved; nil if there were none.
-	Rest() <-chan struct{}
-	// Left returns, once Rest is nil or closed, the latest timestamp of the notifications that the
-	// acknowledgments did not clear because their cells have changed since the start; 0 if there
-	// is none.
+	BackgroundDone() <-chan struct{}
+	// Left returns, once the channel of BackgroundDone is nil or closed, the latest timestamp of
+	// the notifications that the acknowledgments did not clear because their cells have changed
+	// since the start; 0 if there is none.
 	Left() mvcc.Timestamp
 	// Failed returns why the transaction can no longer commit, usually the error of its first
 	// failed read, or nil if it can. It is valid before Commit.

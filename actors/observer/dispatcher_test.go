@@ -117,7 +117,7 @@ func (t *fakeTxn) User() *percolator.Tx                          { return nil }
 func (t *fakeTxn) Effects() txn.Effects                          { return txn.Effects{} }
 func (t *fakeTxn) Trace(*tracing.Span)                           {}
 func (t *fakeTxn) SetOrigin(mvcc.Timestamp)                      {}
-func (t *fakeTxn) Rest() <-chan struct{}                         { return t.client.rest }
+func (t *fakeTxn) BackgroundDone() <-chan struct{}               { return t.client.rest }
 func (t *fakeTxn) Left() mvcc.Timestamp                          { return 0 }
 
 // Commit clears the acknowledged notifications.

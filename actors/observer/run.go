@@ -416,13 +416,13 @@ func (r *run) commit(tx Txn) outcome {
 // transaction left that to the background: until then scanners would find the entry and submit it
 // again. The slot is free during the wait.
 func (r *run) awaitBackground(tx Txn, out outcome) outcome {
-	rest := tx.Rest()
-	if rest == nil || r.obs.spec.Weak {
+	done := tx.BackgroundDone()
+	if done == nil || r.obs.spec.Weak {
 		return out
 	}
 	r.decided()
 	select {
-	case <-rest:
+	case <-done:
 		out.left = tx.Left()
 	case <-r.base.Done():
 	}

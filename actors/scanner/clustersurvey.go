@@ -51,9 +51,9 @@ type SurveyConfig struct {
 
 // IdleHints holds what the tablets that this node leads have published about themselves.
 type IdleHints interface {
-	// Clean returns up to most tablets without a dirty cell other than parked ones, and the version to
-	// which the answer belongs.
-	Clean(most int) (version uint64, tablets []uint64)
+	// CleanTablets returns up to limit tablets without a dirty cell other than parked ones, and the
+	// version to which the answer belongs.
+	CleanTablets(limit int) (version uint64, tablets []uint64)
 	IsClean(tablet uint64) bool
 	IsSettled(tablet uint64) bool
 	Version() uint64        // changes when answers of IsClean change
@@ -232,7 +232,7 @@ func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
 	if q.GetIncarnation() == incarnation && q.GetVersion() == board.Version() {
 		return &wire.Survey{Incarnation: incarnation, Version: q.GetVersion(), Unchanged: true}
 	}
-	version, clean := board.Clean(maxSurveyed)
+	version, clean := board.CleanTablets(maxSurveyed)
 	a := &wire.Survey{Incarnation: incarnation, Version: version, Clean: clean}
 	if targets := s.targets.Load(); targets != nil {
 		for _, t := range *targets {

@@ -54,7 +54,7 @@ type publishedHint struct {
 	catalogue *memory.Catalogue
 }
 
-// Version returns a number that changes with the result of Clean, and with Touch. It is
+// Version returns a number that changes with the result of CleanTablets, and with Touch. It is
 // never 0.
 func (b *IdleHints) Version() uint64 { return b.changes.Load() + 1 }
 
@@ -65,15 +65,15 @@ func (b *IdleHints) SettledVersion() uint64 { return b.settled.Load() + 1 }
 // Touch advances the version without a change.
 func (b *IdleHints) Touch() { b.changes.Add(1) }
 
-// Clean returns tablets that are led here and have only parked notifications, if any, and the
-// version of the result; most limits the number of tablets. The version is read first: a concurrent
-// change has a later one, whether or not the result includes it.
-func (b *IdleHints) Clean(most int) (version uint64, tablets []uint64) {
+// CleanTablets returns up to limit tablets that are led here and have only parked notifications, if
+// any, and the version of the result. The version is read first: a concurrent change has a later
+// one, whether or not the result includes it.
+func (b *IdleHints) CleanTablets(limit int) (version uint64, tablets []uint64) {
 	version = b.Version()
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for id, n := range b.notices {
-		if n.is.Load()&isClean != 0 && len(tablets) < most {
+		if n.is.Load()&isClean != 0 && len(tablets) < limit {
 			tablets = append(tablets, id)
 		}
 	}

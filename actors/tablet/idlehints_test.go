@@ -53,7 +53,7 @@ func checkIdleHints(r *rig, tablet uint64, when string, walked bool) {
 }
 
 func (r *rig) listed(tablet uint64) bool {
-	_, ids := r.idleHints.Clean(1 << 20)
+	_, ids := r.idleHints.CleanTablets(1 << 20)
 	return slices.Contains(ids, tablet)
 }
 
@@ -108,7 +108,7 @@ func TestIdleHints(t *testing.T) {
 			},
 		})
 	})
-	if _, ids := r.idleHints.Clean(1); len(ids) != 1 {
+	if _, ids := r.idleHints.CleanTablets(1); len(ids) != 1 {
 		t.Errorf("asked for one, got %v", ids)
 	}
 	if err := r.system.Root.StopFuture(r.port(2).PID()).Wait(); err != nil {

@@ -34,7 +34,7 @@ func (p *pair) boot(i int, incarnation uint64, promised bool) *Node {
 
 // ask has the first node ask the second, with the times on the way there and back.
 func (p *pair) ask(there, back time.Duration) (epoch uint64) {
-	p.nodes[0].Until(2, 0) // a lease needs it
+	p.nodes[0].SupportUntil(2, 0) // a lease needs it
 	_, sent := p.nodes[0].Asked()
 	p.now += there
 	epoch, lasts := p.nodes[1].Promise(1, p.nodes[0].cfg.Incarnation)
@@ -57,7 +57,7 @@ func TestPromiseEndsFirstWhereItCounts(t *testing.T) {
 				epoch := p.ask(way[0], way[1])
 				counted := false
 				for range 2000 {
-					counts := p.nodes[0].Now() < p.nodes[0].Until(2, epoch)
+					counts := p.nodes[0].Now() < p.nodes[0].SupportUntil(2, epoch)
 					counted = counted || counts
 					if withdrawn := p.nodes[1].Withdraw(1, epoch); counts && withdrawn {
 						t.Fatal("LEASE-BROKEN: the support is withdrawn while the other node counts on it")
@@ -89,7 +89,8 @@ func TestWithdrawnForGood(t *testing.T) {
 		t.Fatal("a promise that has run out cannot be withdrawn")
 	}
 	later := p.ask(0, 0)
-	if later == epoch || p.nodes[0].Until(2, epoch) != 0 || p.nodes[0].Until(2, later) == 0 {
+	if later == epoch || p.nodes[0].SupportUntil(2, epoch) != 0 ||
+		p.nodes[0].SupportUntil(2, later) == 0 {
 		t.Errorf("LEASE-BROKEN: promises have epoch %d, and had %d before the withdrawal", later, epoch)
 	}
 	if !p.nodes[1].Withdraw(1, epoch) {
@@ -178,7 +179,7 @@ func TestUnusedIsNotAsked(t *testing.T) {
 func TestSpeeds(t *testing.T) {
 	for _, speeds := range [][2]float64{{1, 1}, {1, 1.2}, {1.1, 1}} {
 		p := newPair(speeds[0], speeds[1])
-		p.nodes[0].Until(2, 0)
+		p.nodes[0].SupportUntil(2, 0)
 		for i := range 60 {
 			sent := p.nodes[0].Now()
 			p.now += time.Duration(i%7) * time.Millisecond
@@ -187,7 +188,7 @@ func TestSpeeds(t *testing.T) {
 			p.nodes[0].compare(2, sent, answer)
 			p.now += Period
 		}
-		p.nodes[0].Until(2, 0)
+		p.nodes[0].SupportUntil(2, 0)
 		got := p.nodes[0].Speeds()
 		want := speeds[1]/speeds[0] - 1
 		if len(got) != 1 || got[0].Faster-got[0].Error > want || got[0].Faster+got[0].Error < want || got[0].Error > 0.01 {

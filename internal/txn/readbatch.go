@@ -21,7 +21,7 @@ type readBatch struct {
 	cells   []mvcc.Cell
 	results []mvcc.ReadResult // one for each cell
 	need    int               // cells after the first need are prefetched: their locks are not awaited
-	origin  []int             // index of each needed cell in the caller's order
+	places  []int             // index of each needed cell in the caller's order
 	wait    request.Retry     // between attempts
 	opens   bool              // the reader's first batch: it obtains the timestamp
 	origins bool              // also request the origins of the cells' notifications
@@ -43,7 +43,7 @@ type getMessage struct {
 // newReadBatch sorts cells[which...] by position.
 func newReadBatch(cells []mvcc.Cell, which []int) *readBatch {
 	slices.SortFunc(which, func(a, b int) int { return cells[a].Compare(cells[b]) })
-	b := &readBatch{origin: which, need: len(which), cells: make([]mvcc.Cell, len(which))}
+	b := &readBatch{places: which, need: len(which), cells: make([]mvcc.Cell, len(which))}
 	b.results = make([]mvcc.ReadResult, len(which))
 	for i, w := range which {
 		b.cells[i] = cells[w]

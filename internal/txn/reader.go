@@ -89,7 +89,7 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cache.grow(len(b.cells))
-	for i, at := range b.origin {
+	for i, at := range b.places {
 		out[at] = b.results[i]
 		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
 	}

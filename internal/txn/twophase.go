@@ -220,7 +220,7 @@ func (p *twoPhase) finishLater(done decision) {
 		return
 	}
 	rest := make(chan struct{})
-	p.t.rest = rest
+	p.t.backgroundDone = rest
 	p.c.work.Run(func(ctx context.Context) {
 		defer close(rest)
 		p.finish(ctx, done)

@@ -25,21 +25,21 @@ type Txn struct {
 	// origin is the timestamp of the user's commit that caused the observer run (docs/adr/0042); 0
 	// means not in a run.
 	origin mvcc.Timestamp
-	// rest is closed when the background work of a successful commit has ended; nil means there
+	// backgroundDone is closed when the background work of a successful commit has ended; nil means there
 	// was none.
-	rest chan struct{}
-	left atomic.Uint64 // see Left
+	backgroundDone chan struct{}
+	left           atomic.Uint64 // see Left
 
 	effects *effectsLog // nil: not recorded
 }
 
-// Rest returns a channel that is closed when the background work of a successful commit has ended,
-// or nil if there was none. It must be called after Commit has returned.
-func (t *Txn) Rest() <-chan struct{} { return t.rest }
+// BackgroundDone returns a channel that is closed when the background work of a successful commit
+// has ended, or nil if there was none. It must be called after Commit has returned.
+func (t *Txn) BackgroundDone() <-chan struct{} { return t.backgroundDone }
 
-// Left returns, after the channel of Rest is closed, the timestamp of the latest notification
-// that the transaction's acknowledgments did not clear, in general because its cell changed after
-// the start timestamp; 0 if there is none.
+// Left returns, after the channel of BackgroundDone is closed, the timestamp of the latest
+// notification that the transaction's acknowledgments did not clear, in general because its cell
+// changed after the start timestamp; 0 if there is none.
 func (t *Txn) Left() mvcc.Timestamp { return mvcc.Timestamp(t.left.Load()) }
 
 // sawLeft updates left with an answer to a commit.

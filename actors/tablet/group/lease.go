@@ -23,9 +23,9 @@ import (
 type Leases interface {
 	// Now returns the time since a fixed moment, on this node's clock.
 	Now() time.Duration
-	// Until returns the time on the clock of Now up to which the other node has promised its
+	// SupportUntil returns the time on the clock of Now up to which the other node has promised its
 	// support under the epoch, or 0. It makes this node ask the other one for support.
-	Until(node, epoch uint64) time.Duration
+	SupportUntil(node, epoch uint64) time.Duration
 	// Supported returns the epoch under which this node supports the other one now, or 0.
 	Supported(node uint64) (epoch uint64)
 	// Withdraw withdraws the support under the epoch for good, unless a promise still holds, and
@@ -71,11 +71,11 @@ func (l *Lease) Held() bool {
 		promised := 0
 		for _, id := range set {
 			p := v.promises[id]
-			if id == l.self || p.node != 0 && now < l.leases.Until(p.node, p.epoch) {
+			if id == l.self || p.node != 0 && now < l.leases.SupportUntil(p.node, p.epoch) {
 				promised++
 			}
 		}
-		// Do not stop at the first set without a majority: Until also has the nodes asked again.
+		// Do not stop at the first set without a majority: SupportUntil also has the nodes asked again.
 		held = held && (len(set) == 0 || promised > len(set)/2)
 	}
 	return held

@@ -18,14 +18,14 @@ type oneNode struct {
 	refused   support
 }
 
-func (o *oneNode) Now() time.Duration                    { return 0 }
-func (o *oneNode) Until(uint64, uint64) time.Duration    { return 0 }
-func (o *oneNode) Supported(node uint64) uint64          { return o.supported[node] }
-func (o *oneNode) Withdraw(uint64, uint64) bool          { return !o.holds }
-func (o *oneNode) Refuse(node, epoch uint64)             { o.refused = support{node, epoch} }
-func (o *oneNode) Waiting() bool                         { return o.waiting }
-func (o *oneNode) Fortify(_, node, epoch uint64)         { o.fortified = support{node, epoch} }
-func (o *oneNode) Fortified(uint64) (node, epoch uint64) { return o.fortified.node, o.fortified.epoch }
+func (o *oneNode) Now() time.Duration                        { return 0 }
+func (o *oneNode) SupportUntil(uint64, uint64) time.Duration { return 0 }
+func (o *oneNode) Supported(node uint64) uint64              { return o.supported[node] }
+func (o *oneNode) Withdraw(uint64, uint64) bool              { return !o.holds }
+func (o *oneNode) Refuse(node, epoch uint64)                 { o.refused = support{node, epoch} }
+func (o *oneNode) Waiting() bool                             { return o.waiting }
+func (o *oneNode) Fortify(_, node, epoch uint64)             { o.fortified = support{node, epoch} }
+func (o *oneNode) Fortified(uint64) (node, epoch uint64)     { return o.fortified.node, o.fortified.epoch }
 
 // TestPromise: a replica that has acknowledged a leader with an epoch gives no vote to a replica on
 // another node while the promise may hold, also after it was opened again.
