@@ -19,7 +19,7 @@ import (
 type certificates struct {
 	files   *certs.Files // nil: plain text
 	now     func() time.Time
-	clients *rpc.LegacyCerts // of the server for clients
+	clients *rpc.LegacyCerts // certificates without a role, as seen by the server for clients
 	host    func() string    // the node's host for others; empty: unknown or none
 }
 

@@ -19,9 +19,10 @@ import (
 )
 
 // localOracle owns this node's oracle, which issues timestamps while this node leads meta, and the
-// judge of its clock. Open's and Close's goroutines start and stop it. Tablets and other nodes
-// request timestamps on any goroutine; before start and after stop no oracle runs. In flight may
-// be checks of the clock, and requests to the meta tablet to confirm its leadership.
+// oracle.Judge, which decides whether they may follow this node's clock. Open's and Close's
+// goroutines start and stop it. Tablets and other nodes request timestamps on any goroutine; before
+// start and after stop no oracle runs. In flight may be checks of the clock, and requests to the
+// meta tablet to confirm its leadership.
 type localOracle struct {
 	self      uint64
 	router    *route.Router
@@ -114,7 +115,7 @@ func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err erro
 			then(0, 0, r.Err)
 		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
 			then(0, 0, &route.NotLeader{Leader: e.LeaderNode})
-		// The oracle tells a full disk from other errors, because waiting may help.
+		// The oracle distinguishes a full disk from other errors, because waiting may help.
 		case e.GetCode() == pb.Error_CODE_DISK_FULL:
 			then(0, 0, fmt.Errorf("%w: %s", oracle.ErrNoRoom, e.Message))
 		case e != nil:

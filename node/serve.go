@@ -100,7 +100,7 @@ func httpHosts(cfg Config, files *certs.Files) []string {
 // last.
 func (n *Node) serve(ctx context.Context) error {
 	if n.joining.listen != nil {
-		// All timestamps of the oracle's earlier leaders are below this one, so that latest need
+		// All timestamps of the oracle's earlier leaders are below this one, so that n.latest need
 		// not ask the oracle about each of them.
 		if _, err := n.client.Timestamp(ctx); err != nil {
 			return fmt.Errorf("node: get a first timestamp: %w", err)

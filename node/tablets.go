@@ -72,7 +72,7 @@ type tablets struct {
 	snapshot  *snapshot.Sender
 	ticker    *tablet.Ticker
 	idleHints tablet.IdleHints
-	recorded  tablet.RecordBudget // of changes, of all tablets
+	recorded  tablet.RecordBudget // limits the records of changes of all tablets together
 	metrics   tablet.Metrics
 	replicas  *replicas.Set
 	reports   *reports
@@ -129,7 +129,8 @@ func (t *tablets) start(ctx context.Context, self *join.Self, oracles *route.Ora
 	if err := t.openAll(ctx); err != nil {
 		return fmt.Errorf("node: open the tablets: %w", err)
 	}
-	// On a single node, a group with other voters never elects a leader: start then fails with ctx.
+	// On a single node, a group with other voters never elects a leader: start then fails when ctx
+	// ends.
 	return t.first.wait(ctx)
 }
 
@@ -357,9 +358,10 @@ func (t *tablets) StopReplica(id uint64) error {
 	return nil
 }
 
-// Destroyed implements replicas.Owner. A destroyed replica no longer counts as failed, and is bound by
-// no promise: it never votes again, and none of its group's later replicas here is a voter of a
-// configuration next to one that has it (docs/adr/0060).
+// Destroyed implements replicas.Owner. A destroyed replica no longer counts as failed, and the
+// leader to which it bound itself is forgotten (docs/adr/0060): it never votes again, and no
+// configuration in which a later replica of its group on this node votes is adjacent to one that it
+// belonged to.
 func (t *tablets) Destroyed(id uint64) {
 	t.failures.forget(id)
 	t.liveness.Fortify(id, 0, 0)

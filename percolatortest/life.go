@@ -110,8 +110,8 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 	return l.Transport.Send(ctx, d, req)
 }
 
-// acknowledge is decide for a message that clears notifications if clears is set. It removes
-// the clearing if ClearLost occurs.
+// acknowledge sends a message as decide does. clears means that the message clears notifications:
+// if ClearLost occurs, acknowledge sends it without that.
 func (l *life) acknowledge(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest,
 	start uint64, clears bool) (*pb.TabletResponse, error) {
 	var lost *Fault

@@ -25,7 +25,7 @@ func (n *Node) RunUntilIdle(t testing.TB) {
 	if err := n.DB().WaitIdle(ctx); err != nil {
 		t.Fatalf("percolatortest: not idle within %v: %v%s", n.timeout, err, n.waiting())
 	}
-	// A commit is visible before its run ends and is counted.
+	// A commit is visible before its run has ended and been counted.
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for n.runs() && ctx.Err() == nil {

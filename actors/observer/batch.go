@@ -183,8 +183,8 @@ func (b *batch) do() {
 }
 
 // check decides which cells are dirty and sets the outcomes of the others. It reads all cells with
-// one message to each tablet, and records the attempt of each suspected cell with one more. An error
-// applies to all cells.
+// one message to each tablet, and the entries that run.admit would read with a second one. Each
+// suspected cell costs one message more, which records its attempt. An error applies to all cells.
 func (b *batch) check(ctx context.Context, tx Txn) error {
 	weak := b.lead.obs.spec.Weak
 	rows := make([]mvcc.Cell, len(b.runs))
@@ -356,8 +356,9 @@ func (b *batch) fail(err error) {
 	b.give(b.split(err))
 }
 
-// split returns the outcome of runs that are repeated in batches of at most half the size, unless
-// they were abandoned or the dispatcher stops.
+// split returns the outcome of the due runs, whose batch failed with err: abandoned if the
+// dispatcher has abandoned it, interrupted if the dispatcher stops, and otherwise divided, so that
+// they run again in batches of at most half as many changes.
 func (b *batch) split(err error) outcome {
 	out := outcome{kind: divided, err: err, most: (len(b.due) + 1) / 2, share: share()}
 	switch {
@@ -389,8 +390,8 @@ func (b *batch) verdict(lead *run, err error) outcome {
 // share returns a random number above 0 and at most 1.
 func share() float64 { return 1 - rand.Float64() }
 
-// give sets the outcome of all due runs to out, and removes their recorded attempts if the runs
-// count as nothing.
+// give sets the outcome of all due runs to out. If out is interrupted or refused, which count as no
+// attempt, it removes the attempts that were recorded before the runs.
 func (b *batch) give(out outcome) {
 	for _, i := range b.due {
 		b.outs[i] = out

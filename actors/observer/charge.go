@@ -7,10 +7,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A run that crashes its process cannot record its own failure. An attempt is therefore recorded
-// before a run whose change an earlier process of this node, or a node that has died since, may
-// have run; Config.Suspect returns the timestamp up to which that is possible. Other runs cost no
-// extra write. Success removes the attempt with the entry.
+// A run that crashes its process cannot record its own failure. An attempt is therefore recorded in
+// the notify entry before a run whose change may have been run by a process that is dead by now:
+// this node's previous one, another node's or a worker's. Config.Suspect returns the timestamp up
+// to which that is possible. Other runs cost no extra write. A run that succeeds removes the
+// attempt with the entry.
 //
 // Runs concurrent with the crashing one are charged too. To separate them, each of these rows next
 // runs in a batch of its own, one row after the other (suspects), so that from then on only the
@@ -67,9 +68,10 @@ func (b *batch) entriesToAdmit(ctx context.Context, due []bool) (map[mvcc.Cell]m
 }
 
 // charge ends the run if its change is parked, and otherwise records an attempt before the run for
-// the change at ts, if necessary. n is the entry just read; there is false if it does not exist or
-// was not needed. Runs of one cell are sequential in this process, so that the entry shows a parking
-// by an earlier one, and no change fails more often than MaxAttempts here.
+// the change at ts, if necessary. n is the entry just read; if the parameter there is false, it
+// does not exist or was not needed. In this process the runs of one cell follow one another, so the
+// entry shows whether an earlier one has parked the change, and no change fails here more than
+// MaxAttempts times.
 func (r *run) charge(ctx context.Context, ts mvcc.Timestamp, n mvcc.Notify,
 	there bool) (goOn bool, out outcome) {
 	switch {
@@ -105,8 +107,9 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp, n mvcc.Notify,
 	return true, outcome{}
 }
 
-// uncharge removes the recorded attempt of a run that counts as nothing: the process shuts down,
-// or an external service refused the run. An attempt that follows others stays.
+// uncharge removes the attempt that was recorded before a run that counts as none, because the
+// process shuts down or an external service refused the run. It removes only the first attempt of a
+// change: the record of a later one counts the earlier ones too, and stays.
 func (r *run) uncharge() {
 	if r.charged.attempts != 1 {
 		return

@@ -49,9 +49,9 @@ type Txn interface {
 	// notification carry its origin.
 	GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error)
 	// Expect announces the rows of the changes before the first read. The message of that read then
-	// also requests the cells of these rows that earlier runs have read.
+	// also requests, in these rows, the columns that the observer's earlier runs have read.
 	Expect(rows ...mvcc.Cell)
-	// SetCell buffers a write of a cell of any class.
+	// SetCell buffers a write of a cell of any class: data or acknowledgment.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
 	// BackgroundDone returns, after Commit, a channel that is closed when the locks left to background

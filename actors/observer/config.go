@@ -66,12 +66,13 @@ type Link struct {
 type Config struct {
 	Observers []Registered
 	Client    Client
-	// Context adds the values of every run's context: the database for percolator.DBFrom.
+	// Context adds to its argument what the context of every run has: the database for
+	// percolator.DBFrom.
 	Context func(context.Context) context.Context
 
-	// Suspect returns a timestamp: a process that has died since may have run changes up to it.
-	// Before such a change runs here, an attempt is recorded. Suspect must not block, and its
-	// results must not decrease. Nil means that there are no such changes.
+	// Suspect returns the timestamp up to which a process that is dead by now may have run
+	// changes. An attempt is recorded before the run of a change up to it. Suspect must not block,
+	// and its results must not decrease. Nil means that there are no such changes.
 	Suspect func() mvcc.Timestamp
 
 	// Versions reports whether acknowledgments may have versions of observers

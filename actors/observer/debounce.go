@@ -1,10 +1,11 @@
 package observer
 
 // Debounce: delays a cell until it has not changed for the observer's debounce period. A delayed
-// cell is an entry in the dispatcher's heap; its finder keeps the advisory lock, but it holds no
-// slot. Everything runs on the dispatcher's goroutine except debounceElapsed. The age of a change is
-// estimated from this node's clock and from hints, which may be wrong or missing; each run
-// therefore checks it against the oracle's timestamps and is postponed if the change is too new.
+// cell is an entry in the dispatcher's heap; the scanner or hinter that submitted it keeps its
+// advisory lock, but the cell holds no slot. Everything runs on the dispatcher's goroutine except
+// debounceElapsed. The age of a change is estimated from this node's clock and from hints, which
+// may be wrong or missing; each run therefore checks it against the oracle's timestamps and is
+// postponed if the change is too new.
 
 import (
 	"container/heap"

@@ -45,7 +45,7 @@ type registeredObserver struct {
 
 	frequent frequent // rows that run repeatedly
 
-	parking  chan struct{} // one element per call of the spec's OnParked
+	parking  chan struct{} // one element per call of the spec's OnParked in progress
 	parkedAt time.Time     // when a run of this process last parked a change
 	size     int           // maximum size of a batch; 0: the spec's
 	outside  outside       // what an external service admits
@@ -68,8 +68,8 @@ func (l *registeredObserver) ack(cell mvcc.Cell) mvcc.Cell {
 	return notify.AckCell(cell, l.spec.Name)
 }
 
-// active returns the number of current runs without stuck ones, of which at most limit are left
-// out.
+// active returns the number of current batches without the stuck ones, of which it leaves out at
+// most limit.
 func (l *registeredObserver) active() int { return l.running - min(l.stuck, l.limit) }
 
 // free reports whether the observer may start another run.
@@ -84,9 +84,9 @@ func (l *registeredObserver) version() uint32 {
 	return uint32(l.spec.Version)
 }
 
-// enough returns the number of queued cells that the observer can use: twice as many as its
-// concurrent runs handle, or more if a batch or the highest priority is chosen from them. It is
-// safe for concurrent use.
+// enough returns the number of cells, running and queued, that the observer can use: as many as its
+// concurrent batches handle, and in the queue as many again, or more if a batch or the highest
+// priority is chosen from them. It is safe for concurrent use.
 func (l *registeredObserver) enough() int {
 	batch := max(l.spec.Batch, 1)
 	running := batch * int(l.inForce.Load())
@@ -197,7 +197,7 @@ type entry struct {
 	// hint means that a hint arrived after the run started, so there may be a change newer than
 	// known.
 	hint bool
-	// stale means that the change may have been parked already when it was offered.
+	// stale means that the change may have been parked already when the cell was submitted.
 	stale bool
 	done  func() // called once; nil afterward
 	// waits is called at most once, before the cell enters debounce; nil afterward.

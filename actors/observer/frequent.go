@@ -23,7 +23,7 @@ const (
 type frequent struct {
 	began  time.Time      // start of the window
 	counts map[string]int // in this window
-	last   map[string]int // rows over the bound in the last window
+	last   map[string]int // rows with at least frequentRuns runs in the previous window
 	warned time.Time
 }
 
@@ -72,8 +72,8 @@ func (f *frequent) rotate(now time.Time) {
 	f.began, f.counts = now, make(map[string]int, frequentRows)
 }
 
-// rows returns the rows that were run too often in this window or the previous one, with the
-// larger of their two counts.
+// rows returns the rows with at least frequentRuns runs in this window or in the previous one, with
+// the larger of their two counts.
 func (f *frequent) rows(now time.Time) map[string]int {
 	// The window may have ended without a further run, and add rotates it only on a run.
 	if f.counts != nil && now.Sub(f.began) >= frequentWindow {

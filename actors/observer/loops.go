@@ -14,11 +14,11 @@ import (
 // Loops: rows that set themselves off. A loop is a run that was caused by an earlier run of the same
 // observer for the same cell, directly or through runs of other observers. After Config.LoopRuns
 // such runs within loopWindow the next ones wait, each twice as long as the last, up to loopPauseMax
-// (docs/adr/0058). Nothing is dropped, and changes from outside wait for nothing.
+// (docs/adr/0058). Nothing is dropped, and a change that the row did not cause does not wait.
 //
-// A change is written by the transaction whose start timestamp its record has. A loops knows the
-// recent runs of this process by their start timestamps, so it finds the run that wrote a change,
-// the change for which that run was started, and so on.
+// A change is written by the transaction whose start timestamp its record has. The type loops keeps
+// the recent runs of this process by their start timestamps, so it finds the run that wrote a
+// change, the change for which that run was started, and so on.
 
 const (
 	// loopWindow is the period in which LoopRuns runs make a loop.
@@ -38,7 +38,7 @@ type loopKey struct {
 	cell mvcc.Cell
 }
 
-// caused is a run with its cause. The mutex of its loops guards the fields below first.
+// caused is a run with its cause. The mutex of its loops guards the fields from pause on.
 type caused struct {
 	key   loopKey
 	start mvcc.Timestamp
@@ -47,7 +47,7 @@ type caused struct {
 	runs  int            // runs of the row caused by its own effects since first, this one included
 	first time.Time
 	pause time.Duration // pause before the row's next run by its own effects; 0: none
-	cycle string        // if pause > 0
+	cycle string        // the loop's observers, joined by arrows, if pause > 0
 	// Set only in the newest run of a slowed row, because recent may drop the row's runs during a
 	// pause. awaits is the cause of the run that waits for the end of the pause; prev is the run
 	// before this one, which is needed again if this run is retried.
@@ -185,8 +185,8 @@ func (l *loops) slow(c *caused) {
 	l.slowed[c.key] = c
 }
 
-// rows returns the slowed rows of an observer with their cycles. It first forgets all rows that
-// have not run for more than twice their pause and a second.
+// rows returns the slowed rows of an observer with their cycles. It forgets the rows, of any
+// observer, whose last run began more than twice their pause plus 1 s ago.
 func (l *loops) rows(obs *registeredObserver, now time.Time) map[string]*caused {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -98,7 +98,7 @@ type outside struct {
 
 	gap     time.Duration // least time between the starts of two runs
 	last    time.Time     // start of the last run
-	from    time.Time     // start of the first run since the last wait, or idle time if gap is 0
+	from    time.Time     // start of the first run since the last wait or, if gap is 0, idle period
 	served  int           // runs admitted since from
 	trusted int           // runs admitted since gap last changed
 	trust   int           // number of them after which gap is reduced by gap/step

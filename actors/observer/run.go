@@ -262,7 +262,8 @@ func (r *run) compare(ctx context.Context, cell,
 	if r.cell.IsAck() {
 		origin = acked.Origin
 	}
-	// An older tablet does not report the origin; any cause is then possible.
+	// Without a reported origin, as from a tablet of an older build, 1 stands for the oldest
+	// possible one, so that every wait for effects includes this run.
 	r.origin, r.cause = max(origin, 1), cell.StartTS
 	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}

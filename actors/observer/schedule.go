@@ -199,7 +199,7 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 		a.forget(e) // a newer change is dirty; a scan finds it
 	case out.kind == clean && out.left != 0:
 		// The change is later than the run's snapshot; the next run sees it. The pause avoids a
-		// busy loop if the clock does not advance.
+		// busy loop if the oracle's clock does not advance.
 		e.retries = again + 1
 		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, again)))
 	default:

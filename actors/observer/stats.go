@@ -12,7 +12,7 @@ import (
 // Stats are the statistics of one observer in this process, counted since the dispatcher started.
 // Each figure is atomic by itself: two figures of one reading may differ by some events. A batch
 // for n changes counts as n runs with their outcomes; Running, Stuck, Limit and Divided count
-// batches. The status has no rows.
+// batches. The embedded status lacks Rows, which Dispatcher.Status adds.
 type Stats struct {
 	*pb.ObserverStatus
 	// Latency is measured from the change's commit timestamp to the run's start timestamp, both

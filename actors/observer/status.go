@@ -26,14 +26,15 @@ func (d *Dispatcher) Status() []*pb.ObserverStatus {
 	// rows and stats are both in the order of registration.
 	for i, s := range stats {
 		out[i] = s.ObserverStatus
-		if err == nil { // the counters do not depend on the dispatcher's turn
+		if err == nil { // else only the rows are missing: reading the counters cannot fail
 			out[i].Rows = rows[i]
 		}
 	}
 	return out
 }
 
-// Enough returns the maximum number of cells that the ith registered observer can use.
+// Enough returns the number of cells, running and queued, that the observer registered at index i
+// can use.
 func (d *Dispatcher) Enough(i int) int { return d.observers[i].enough() }
 
 // Run returns the reads and writes of an observer's last committed run for a row; nil if it is not

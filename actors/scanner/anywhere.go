@@ -7,12 +7,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file walks places from random keys, as the paper's scanners do (§2.4): where the order
-// in which cells became dirty is not known, and for cells that the order may lack. It runs on
-// the scanners' goroutines.
+// This file walks places (a place is one observer's notify entries in one tablet) from random keys,
+// as the paper's scanners do (§2.4): where the order in which cells became dirty is not known, and
+// for cells that the order may lack. It runs on the scanners' goroutines.
 
 // anywhere walks one place from a random key to its end, and then from its beginning to that
-// key. first is its first page by row.
+// key. first is the place's first page of dirty cells, in the order of the rows.
 func (s *scan) anywhere(ctx context.Context, p *spot, first *pb.WalkResponse) verdict {
 	entries := first.Entries
 	if len(entries) == 0 {
@@ -61,8 +61,8 @@ func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) ve
 	}
 }
 
-// sample returns the record of a place. When there are too many places the scanner forgets all of
-// them.
+// sample returns the sample of a place, an empty one at first. Before the scanner makes one more
+// than maxSamples, it forgets all.
 func (s *scan) sample(p place) *sample {
 	if got, ok := s.samples[p]; ok {
 		return got

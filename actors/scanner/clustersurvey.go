@@ -72,7 +72,7 @@ type Leaders interface {
 type surveyed struct {
 	of      *ClusterSurvey
 	taken   time.Time
-	news    uint64                   // equal if consecutive answers are equal; 0: unlike any other
+	news    uint64                   // ClusterSurvey.news after this survey; 0: no node was asked
 	answers map[uint64]*surveyAnswer // by node, of the other nodes that have answered
 }
 
@@ -149,7 +149,7 @@ func (s *ClusterSurvey) ask(ctx context.Context) map[uint64]*surveyAnswer {
 }
 
 // askOne queries one node, which may answer that its last answer is still valid. It returns nil if
-// the node has not answered, or refers to an answer other than before.
+// the node does not answer, or if that last answer is not the one in before.
 func (s *ClusterSurvey) askOne(ctx context.Context, node uint64,
 	before *surveyAnswer) *surveyAnswer {
 	q := &wire.SurveyRequest{}

@@ -37,9 +37,9 @@ const (
 	maxWindow = 4096 // as large as a dispatcher's queue
 
 	// recheck is the approximate interval at which some node walks a tablet that the survey
-	// reports clean, with at most maxRechecks such requests per second. The nodes that scan a
-	// column share the work: with n of them, one node takes n times as long for all tablets. The
-	// sweeper takes sweepRechecks times as long for those of its node.
+	// reports clean; maxRechecks, which limits such requests per second, may lengthen it. The
+	// nodes that scan a column share the work: each of n nodes walks all tablets once in n times
+	// recheck, and each node's sweeper those of its node once in sweepRechecks times recheck.
 	recheck = time.Minute
 )
 
@@ -119,7 +119,7 @@ type Config struct {
 	Page      int // entries per walk request
 	Requests  int // walk requests per turn
 	// Window limits one scanner's cells of one column that the dispatcher has, other than in
-	// debounce. If it is 0, it is the scanner's share of the target's Enough, from 32 to 4096.
+	// debounce. If it is 0, it is the target's Enough divided by Scanners, from 32 to 4096.
 	Window int
 	// Owner is the first of Scanners+1 owner numbers for advisory locks. If it is 0, they are
 	// random.

@@ -10,8 +10,8 @@ import (
 // debounce are skipped: a dispatcher that received a hint has them, or they are submitted after the
 // debounce. But a cell that keeps changing, and that no dispatcher has, needs a dispatcher to limit
 // its delay. Therefore a turn of the scanner submits all cells once in each debounce period, and at
-// least every handOutEvery. It belongs to the scanner's goroutine. For leaves, nil is a column
-// without a debounce.
+// least every handOutEvery. It belongs to the scanner's goroutine. A column without a debounce has
+// a nil *debounced, of which only the method leaves may be called.
 type debounced struct {
 	rest time.Duration
 	all  bool      // this turn submits all cells

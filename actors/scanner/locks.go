@@ -26,7 +26,7 @@ type holder struct {
 // lockd in one message.
 const unlockDelay = time.Millisecond
 
-// lockState is the result for one cell.
+// lockState is the result of take for one cell.
 type lockState uint8
 
 const (

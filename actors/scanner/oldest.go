@@ -20,7 +20,7 @@ import (
 // walked from a random key, for cells missing in the leader's order.
 const randomWalks = 16
 
-// backlogMargin is the tolerated delay of the clock behind the timestamps of changes when a
+// backlogMargin is the time by which Config.Now may lag behind the timestamps of changes when a
 // backlog ends.
 const backlogMargin = 50 * time.Millisecond
 

@@ -18,7 +18,7 @@ const (
 // rechecks selects tablets that are walked although the survey reports them clean, one after the
 // other. A node's scanners share one; it is safe for concurrent use.
 type rechecks struct {
-	every time.Duration // interval for all tablets, by a single node
+	every time.Duration // time in which a single node walks all tablets once
 
 	mu   sync.Mutex
 	last time.Time

@@ -140,8 +140,9 @@ func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 	return out
 }
 
-// probe returns those of the places that have a cell, or whose tablet has not answered, and single
-// places without asking. Places that follow one another in one table of a tablet take one request.
+// probe returns those of the places that have a dirty cell, or whose tablet has not answered. It
+// sends one request for all places that follow one another in one table of one tablet, and none for
+// a place without such a neighbour, which it returns unasked.
 func (s *scan) probe(ctx context.Context, places []spot) (dirty []spot) {
 	for len(places) > 0 {
 		first, n := &places[0], 1
@@ -211,7 +212,8 @@ func (s *scan) place(ctx context.Context, p *spot) verdict {
 	return s.anywhere(ctx, p, resp)
 }
 
-// page requests one page of a place's dirty cells by row. Unless done, there are entries.
+// page requests one page of a place's dirty cells, in the order of the rows. If done is false,
+// entries is not empty.
 func (s *scan) page(ctx context.Context, p *spot, from string,
 	after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(from), After: after})
@@ -385,9 +387,9 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	return result
 }
 
-// slot is a token that was put into of for a cell.
+// slot is the token of one cell.
 type slot struct {
-	of    chan struct{}
+	of    chan struct{} // the channel that has the token
 	freed atomic.Bool
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Scanners is a hinter, scanners and a sweeper. A node has one for its own observers and one for each
-// worker that is connected to it, among which it shares hints. Its methods are safe for concurrent
-// use.
+// Scanners is a hinter, scanners and a sweeper. A node has one Scanners for its own observers and
+// one for each worker that is connected to it, and passes each hint to one of them. Its methods are
+// safe for concurrent use.
 type Scanners struct {
 	cfg     Config
 	system  *actor.ActorSystem

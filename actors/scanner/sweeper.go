@@ -31,7 +31,7 @@ type sweeper struct {
 	cfg   Config
 	stats *Stats
 	alive map[mvcc.Timestamp]time.Time // by start timestamp: when to ask again
-	next  int                          // the place walked last
+	next  int                          // index of the place walked last
 	again *rechecks
 
 	version     uint64                 // the survey behind the next three; 0: none
@@ -46,7 +46,8 @@ func newSweeper(cfg Config, stats *Stats) *sweeper {
 	}
 }
 
-// swept is a group of one table (L) or one weak column (I) in one tablet.
+// swept is what the sweeper walks of one tablet at a time: the locks (group L) of one table, or the
+// intents (group I) of one weak column.
 type swept struct {
 	tablet *pb.TabletDescriptor
 	group  mvcc.Group

@@ -202,9 +202,9 @@ func (w *work) firePage(ctx context.Context, shard int,
 	return len(rows), nil
 }
 
-// eachTablet fires the timers of rows, which failed to fire together, once for each tablet with
-// targets of them. If that fails too, the tablet is unavailable: its timers are set again for
-// later, so that they do not block the others.
+// eachTablet fires the timers of rows, which failed to fire together, in one transaction for each
+// tablet that has target cells of them. If that fails too, or the tablet is known to be silent, its
+// timers are set again for later, so that they do not block the others.
 func (w *work) eachTablet(ctx context.Context, rows []string,
 	weak *weakColumns) error {
 	b := batch{from: rows[0], to: rows[len(rows)-1], weak: weak, seen: map[uint64]bool{}}
@@ -237,7 +237,8 @@ func (w *work) isSilent(tablet uint64) bool {
 	return there
 }
 
-// Ids for no tablet and for all unknown tablets.
+// Values of batch.only and keys of batch.seen in place of a tablet's id: noTablet selects no timer,
+// unknownTablet those whose target cell's tablet this node does not know.
 const (
 	noTablet      uint64 = 1<<64 - 1
 	unknownTablet uint64 = 1<<64 - 2
@@ -247,9 +248,9 @@ const (
 type batch struct {
 	from, to string // rows, inclusive; an empty to means the end of the shard
 	weak     *weakColumns
-	only     uint64          // if not 0, only timers of that tablet
+	only     uint64          // if not 0, only timers whose target cell is in that tablet
 	later    bool            // the timers are set again for later, without firing
-	seen     map[uint64]bool // collects the tablets, unless nil
+	seen     map[uint64]bool // collects the tablets of the target cells, unless nil
 	tx       *txn.Txn
 	now      int64 // in milliseconds
 	done     Stats

@@ -39,7 +39,8 @@ type Config struct {
 	// Self is the identity of the node, Worker its name in the catalogue.
 	Self   join.Identity
 	Worker mvcc.Worker
-	// Life ends when a closing node has been drained. It bounds questions of the metrics.
+	// Life ends when a closing node has been drained. It ends requests for metrics and the work
+	// that remains when a worker is gone.
 	Life   context.Context
 	System *actor.ActorSystem
 	Client *txn.Client
@@ -153,10 +154,9 @@ func (h *Host) ownScanners() *scanner.Scanners {
 }
 
 // ApplyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops and limits
-// this node's observers as the catalogue says. It is called for each newer version, and by
-// WatchTables. Calls take turns, and each reads the catalogue in its turn, so that an older version
-// is never applied last.
-// The error may wrap meta.ErrUntold.
+// this node's observers as the catalogue says. Each change by an operator calls it on every live
+// node; WatchTables calls it periodically. Calls take turns, and each reads the catalogue in its
+// turn, so that an older version is never applied last. The error may wrap meta.ErrUntold.
 func (h *Host) ApplyCatalogue(ctx context.Context) error {
 	if _, err := h.cfg.Policy.Read(ctx); err != nil {
 		return err
@@ -325,7 +325,7 @@ func (h *Host) States() (states []*pb.ObserverState, age time.Duration, ok bool)
 
 // Linked returns the names of the observers that some live node, or a worker of one, runs.
 func (h *Host) Linked(ctx context.Context) (map[string]bool, error) {
-	if h.cfg.Peers.Alone() { // no question to meta: this node's status must not wait for it
+	if h.cfg.Peers.Alone() { // no request to meta: this node's status must not wait for it
 		here := map[string]bool{}
 		for _, name := range h.workers.names() {
 			here[name] = true

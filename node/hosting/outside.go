@@ -45,7 +45,8 @@ func (h *Host) HearRefused(m *wire.OutsideRefusal) {
 	}
 }
 
-// mergeOutside returns the wait of an observer that waits on two nodes; either may be nil.
+// mergeOutside combines what two nodes report of one observer's wait for an external service: the
+// longer time waited so far and the earlier next attempt. Nil means no wait.
 func mergeOutside(a, b *pb.OutsideWait) *pb.OutsideWait {
 	switch {
 	case a == nil:

@@ -47,7 +47,7 @@ const (
 	// registerWait bounds Open's wait for the tables and tablets of new observers, and the
 	// registration of a worker's observers.
 	registerWait = 10 * time.Second
-	// registerAttempt bounds one attempt after that. registerPause bounds the first pause
+	// registerAttempt bounds each later attempt, by run. registerPause bounds the first pause
 	// between two; each further bound is twice the last, up to maxRegisterPause. A pause lasts from
 	// half of its bound to all of it, at random.
 	registerAttempt  = 30 * time.Second
@@ -132,7 +132,7 @@ func linkOf(c *pb.Catalogue, o *pb.ObserverInfo) (link observer.Link, ok bool) {
 // existing tables does not time out.
 func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, error) {
 	out := map[string]mvcc.TableID{}
-	missing := r.unmade // existing tables may lack split keys
+	missing := r.unmade // also tables that exist: creating them again adds missing split keys
 	for _, o := range r.left {
 		name := o.Column.Table
 		t, err := r.schema.Table(ctx, name)

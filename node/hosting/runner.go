@@ -30,7 +30,7 @@ type runner struct {
 
 	// Guarded by applying.
 	scanned []notify.Target // targets of the scanners
-	starts  int             // of the scanners
+	starts  int             // number of starts of the scanners
 	ended   bool            // Stop has begun
 }
 
@@ -186,7 +186,7 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 	if local {
 		all = p.router.LedHere()
 	}
-	// Both are in range order, and meta's range is below all of users' tables.
+	// Both lists are in range order, and meta's range is below all of users' tables.
 	for i, d := range all {
 		if wire.StartOf(d).Table >= mvcc.FirstUserTable {
 			return all[i:], nil

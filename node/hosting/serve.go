@@ -23,7 +23,7 @@ type WorkStream interface {
 }
 
 const (
-	// workBeat is the pause after which either side sends an empty message, and workSilence the
+	// workBeat is the interval at which either side sends an empty message, and workSilence the
 	// time without a message after which the other side counts as dead.
 	workBeat    = 200 * time.Millisecond
 	workSilence = 800 * time.Millisecond
@@ -72,7 +72,7 @@ func (h *Host) Serve(ctx context.Context, stream WorkStream, may func(table uint
 		for {
 			select {
 			case m := <-s.out:
-				if stream.Send(m) != nil { // broken has the reason
+				if stream.Send(m) != nil { // the reading goroutine sends the reason to broken
 					return
 				}
 			case <-ctx.Done():

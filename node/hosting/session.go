@@ -27,12 +27,12 @@ type session struct {
 	number, serial int
 	observers      []observer.Registered // guarded by applying, once the session is listed; without functions
 	scanned        []notify.Target       // of scanners; guarded by applying
-	starts         int                   // of scanners; guarded by applying
+	starts         int                   // number of starts of scanners; guarded by applying
 	may            func(table uint32) error
 
 	settings atomic.Pointer[settings]
 	scanners atomic.Pointer[scanner.Scanners]
-	scans    atomic.Bool // the scanners also look for what was not hinted
+	scans    atomic.Bool // the worker reports here; the scanners also look for what was not hinted
 	leaving  atomic.Bool // no further cells
 	status   atomic.Pointer[[]*pb.ObserverStatus]
 
@@ -47,7 +47,7 @@ type session struct {
 	offers    map[uint64]offer        // without an answer, by the id of their first cell
 	awaiting  map[uint64]chan struct{}
 	questions map[uint64]chan *pb.ObserverRun
-	numbers   uint64 // of settings and questions so far
+	numbers   uint64 // last number of a message: settings and questions are numbered together
 }
 
 type offer struct {
@@ -311,7 +311,7 @@ func (s *session) applied(ctx context.Context, x *settings) error {
 	}
 }
 
-// runTimeout bounds the question for a run.
+// runTimeout bounds the wait for a worker's answer about its last run.
 const runTimeout = 300 * time.Millisecond
 
 // lastRun asks a worker that reports to this node for the last run of its observer for a row; nil

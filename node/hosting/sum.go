@@ -109,9 +109,9 @@ func (h *Host) RunEverywhere(ctx context.Context, name, row string) *pb.Observer
 }
 
 // add adds the status of a node's observers. Counters are summed; the limit is the highest,
-// since it holds for each node; of the waits for an external service the sum has the longest past
-// one and the earliest next attempt; it keeps the rows that have run longest. The other fields are
-// those of the node that was added first.
+// since it holds for each node; of the waits for an external service the sum has the longest time
+// waited so far and the earliest next attempt; it keeps the rows that have run longest. The other
+// fields are those of the node that was added first.
 func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	for _, o := range here {
 		s.nodes[o.Name] = with(s.nodes[o.Name], node)

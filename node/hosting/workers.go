@@ -150,9 +150,10 @@ func (w *workers) names() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// count adds what a worker has done between two reports to runs, which do not fall when a worker
-// ends, or reports to another node. The first report, for which last is nil, adds nothing: another
-// node may have counted what it contains. Observers beyond maxWorkObservers are not counted.
+// count adds to runs what a worker has done between two of its reports, last and own. The counts in
+// runs do not fall when a worker ends or reports to another node. The first report, for which last
+// is nil, adds nothing: another node may have counted what it contains. Observers beyond
+// maxWorkObservers are not counted.
 func (w *workers) count(last *[]*pb.ObserverStatus, own []*pb.ObserverStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,8 +180,9 @@ func (w *workers) count(last *[]*pb.ObserverStatus, own []*pb.ObserverStatus) {
 	}
 }
 
-// WorkerRuns returns the name, runs, failures and time of each observer in workers while they have
-// reported to this node, and the number of workers that report to it now.
+// WorkerRuns returns, for each observer of workers, its name and, while they reported to this node,
+// the number and the total duration of its runs and the number of its failures. reporting is the
+// number of workers that report to this node now.
 func (h *Host) WorkerRuns() (runs []*pb.ObserverStatus, reporting int) {
 	for _, s := range h.workers.all() {
 		if s.scans.Load() {
@@ -248,7 +250,7 @@ func share(cells []mvcc.Cell, takers []*scanner.Scanners, first int) {
 }
 
 // wake makes all scanners of this node look for the cells that a worker has left: at once, and again
-// for those that were too young.
+// after 300 ms and 600 ms for those that were too young.
 func (w *workers) wake() {
 	now := func() {
 		if w.host.cfg.Life.Err() != nil {

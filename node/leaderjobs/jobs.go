@@ -170,7 +170,8 @@ func (l *Jobs) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// began records a job that runs, also in at, unless its start failed with err.
+// began adds the started job j to running and stores it in at. If the start failed with err, it
+// returns that error instead, with the job's name.
 func began[J any, P interface {
 	*J
 	job

@@ -136,7 +136,8 @@ func (e *Exporter) collectMembers(out chan<- prometheus.Metric) {
 }
 
 // collectCluster exports the traffic between this node and others. A node that runs alone
-// exports snapshots, replicas and promises only; with another link, remoting is missing.
+// exports snapshots, replicas and promises only; if a test has replaced the link, remoting is
+// missing.
 func (e *Exporter) collectCluster(out chan<- prometheus.Metric) {
 	snapshotTable.send(out, e.Tablets.Snapshots.Stats())
 	replicasTable.send(out, e.Tablets.Replicas.Stats())

@@ -14,7 +14,7 @@ type mailbox struct {
 	// queued counts waiting and current messages of all actors of the kind, longest those of the
 	// actor with the most.
 	queued, longest int
-	// took is the duration of a batch. Only log and state have it, and they have no waits.
+	// took is the duration of a batch. Only the kinds log and state have it; they have no waits.
 	batches, waits, took metrics.Histogram
 }
 

@@ -81,7 +81,7 @@ var (
 // state is the cluster-wide state of an observer, as of the last answer.
 //
 // Each node reads it, so all nodes export the same figures: take their maximum rather than their
-// sum. They are the most expensive figures of a scrape: questions to meta, and one to the leader of
+// sum. They are the most expensive figures of a scrape: requests to meta, and one to the leader of
 // every tablet, which counts its notification index.
 type state struct {
 	*pb.ObserverState

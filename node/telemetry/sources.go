@@ -43,7 +43,7 @@ type Sources struct {
 	Router  *route.Router
 	Oracles *route.Oracles
 	Peers   *cluster.PeerNodes
-	// Link and Remoting are nil if the node runs alone; Remoting also with another link.
+	// Link and Remoting are nil if the node runs alone; Remoting also if a test replaces the link.
 	Link     *peer.Peers
 	Remoting *remoting.Link
 	Liveness *liveness.Node
@@ -77,8 +77,9 @@ type Tablets struct {
 type Observers interface {
 	Status() []*pb.ObserverStatus
 	Stats() []observer.Stats
-	// WorkerRuns returns the name, runs, failures and time of each observer in workers, and the
-	// number of workers that report to this node.
+	// WorkerRuns returns, for each observer of workers, its name, the number and the total duration
+	// of its runs and the number of its failures; and the number of workers that report to this
+	// node.
 	WorkerRuns() (runs []*pb.ObserverStatus, reporting int)
 	// States returns the notifications that wait in the whole cluster, and the age of that answer;
 	// ok is false before the first answer.

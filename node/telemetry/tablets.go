@@ -74,7 +74,7 @@ var replicaTable = table[replica]{
 type group struct {
 	replicas, leaders, resting int
 	leaderless                 int
-	longest                    int64 // for which one of them has known of no leader, in milliseconds
+	longest                    int64 // greatest time that one has known no leader, in milliseconds
 }
 
 var groupTable = table[group]{

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Window is the last hour of this node (package recent). It owns the three records of it, and adds
+// Window is the last hour of this node (package recent). It owns points, heat and lately, and adds
 // to them on a goroutine of the node's background; requests of the console and of other nodes read
 // them on their own goroutines.
 type Window struct {
@@ -26,7 +26,8 @@ type Window struct {
 	heat   *recent.Heat
 	lately recent.Lately
 
-	// found is the number of findings in the last status of the cluster that a user requested.
+	// found is the number of doctor's findings in the last status of the cluster that a user
+	// requested.
 	found atomic.Pointer[findings]
 }
 

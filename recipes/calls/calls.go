@@ -28,7 +28,8 @@ import (
 )
 
 // ErrNoDatabase is returned by Step and Steps outside an observer's run, if they have to call.
-var ErrNoDatabase = errors.New("calls: the context is not of an observer's run")
+var ErrNoDatabase = errors.New("calls: the context is not of an observer's run: " +
+	"pass the one that the observer's function received")
 
 // Log records the results of steps in a table of its own. It is stateless, and its methods are
 // safe for concurrent use.

@@ -223,9 +223,9 @@ func (recordCodec) Decode(data []byte) (r record, err error) {
 
 // The kinds of tasks.
 const (
-	added   = iota // an edge from a to b; the marks up to after are done
-	removed        // an edge from a to b; the marks up to after are done
-	spread         // spread the mark a from the node b; the successors up to after are done
+	added   = iota // an edge from a to b; the marks up to task.after are done
+	removed        // an edge from a to b; the marks up to task.after are done
+	spread         // spread the mark a from the node b; the successors up to task.after are done
 	check          // check the record of the mark a at the node b
 	kinds
 )

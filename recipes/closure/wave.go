@@ -409,8 +409,8 @@ func (r *run) reach(p pair, rec record) bool {
 }
 
 // write writes the new records, and the tasks for later runs. If complete, it deletes the
-// records of the suspects that were not reached. Otherwise a later run finds these again, below
-// those that are not justified, or no longer.
+// records of the suspects that were not reached. Otherwise it leaves tasks to check those of them
+// that are roots, or whose parent was reached; a later run finds the others below these.
 func (r *run) write(complete bool) {
 	for _, p := range r.reached {
 		r.c.records.Set(r.tx, tuple.Pack(rowRecord, p.node, p.mark), *r.records[p])

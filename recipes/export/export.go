@@ -64,7 +64,7 @@ func Register[V any](r *percolator.Registry, cfg Config[V], opts ...percolator.O
 // Fill exports all cells of the column in a snapshot, for a sink that is new or has lost its
 // data. It may run concurrently with the observer, since the sink compares versions. Fill skips
 // rows for which Read returns percolator.ErrUnavailable, and then returns complete as false:
-// the observer exports their newer version, unless it already did before the sink lost it.
+// the observer exports their newer version, unless it did so before the sink lost its data.
 func Fill[V any](ctx context.Context, r percolator.Reader, cfg Config[V]) (complete bool,
 	err error) {
 	complete = true

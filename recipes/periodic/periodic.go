@@ -50,7 +50,8 @@ func New(table string, jobs ...Job) *Jobs {
 	return &Jobs{table: table, jobs: jobs}
 }
 
-// Register registers an observer for each job, and the table. Call Start once the node serves, as by app.OnStart.
+// Register registers an observer for each job, and the table. Call Start once the node serves, as
+// by app.OnStart.
 func (js *Jobs) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
 	for _, j := range js.jobs {
 		r.Weak(j.Name, js.wake(j), func(ctx context.Context, tx *percolator.Tx,

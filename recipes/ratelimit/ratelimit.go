@@ -71,7 +71,8 @@ var (
 	// ErrLimited reports that the bucket has not enough tokens.
 	ErrLimited = errors.New("ratelimit: not enough tokens")
 	// ErrNoDatabase is returned outside an observer's run.
-	ErrNoDatabase = errors.New("ratelimit: the context is not of an observer's run")
+	ErrNoDatabase = errors.New("ratelimit: the context is not of an observer's run: " +
+		"pass the one that the observer's function received")
 )
 
 // Acquire takes n tokens of the key in a transaction of its own, within an observer's run. If

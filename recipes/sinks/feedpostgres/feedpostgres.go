@@ -7,9 +7,11 @@
 // triggers on the table can keep tables of other shapes, in the same transaction. One process at a
 // time may copy into a table: of two, the one that commits later fails, without an effect.
 //
-// The names of a cell's table and column are text. A name that is not text to PostgreSQL (UTF-8 without a zero byte), or that begins
-// with \x, is \x and its bytes in hexadecimal digits, as PostgreSQL shows a bytea: Name returns it, and no two names are the same text.
-// PostgreSQL indexes about 2,700 bytes of a row and its names; a cell with more ends the copy with an error.
+// The names of a cell's table and column are text. A name that PostgreSQL cannot store as text
+// (UTF-8 without a zero byte), or that begins with \x, becomes \x and its bytes in hexadecimal
+// digits, as PostgreSQL shows a bytea: Name returns it, and no two names are the same text.
+// PostgreSQL indexes about 2,700 bytes of a row and its names; a cell with more ends the copy with
+// an error.
 package feedpostgres
 
 import (
@@ -61,8 +63,9 @@ const (
 // Copy copies the cells of the rows until ctx ends, and returns ctx's error then. Without a position it
 // replaces the contents of the table by all present cells, in one transaction. It returns
 // percolator.ErrSnapshotTooOld if the changes after the position are no longer in the history: to begin
-// again, delete the table's row of the table of positions. It returns percolator.ErrInvalid if PostgreSQL would change a name of the
-// configuration, and percolator.ErrTooLarge for a cell that PostgreSQL cannot index. After any error Copy may be called again.
+// again, delete the table's row of the table of positions. It returns percolator.ErrInvalid if
+// PostgreSQL would change a name of the configuration, and percolator.ErrTooLarge for a cell that
+// PostgreSQL cannot index. After any error Copy may be called again.
 func Copy(ctx context.Context, db *percolator.DB, pool *pgxpool.Pool, cfg Config,
 	rows ...percolator.RowRange) error {
 	if len(cfg.Table) == 0 {
@@ -117,7 +120,7 @@ func Copy(ctx context.Context, db *percolator.DB, pool *pgxpool.Pool, cfg Config
 // longer ones.
 const maxIdentifier = 63
 
-// checkIdentifier returns an error if PostgreSQL would not keep the name as it is: two tables could be one.
+// checkIdentifier returns an error if PostgreSQL would change the name: two tables could be one.
 func checkIdentifier(id pgx.Identifier) error {
 	if slices.ContainsFunc(id, func(part string) bool { return part == "" || len(part) > maxIdentifier || !isText(part) }) {
 		return fmt.Errorf("feedpostgres: each part of %q must have 1 to %d bytes of UTF-8 without a zero byte: %w", id,
