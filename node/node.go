@@ -83,7 +83,7 @@ type Node struct {
 	router    *route.Router
 	peers     *peer.Peers        // nil: the node is alone
 	peerNodes *cluster.PeerNodes // requests go through peers
-	remote    *remoting.Link     // below peers; nil: the node is alone, or a test replaced the link
+	remote    *remoting.Link     // carries peers; nil: alone, or a test replaced the link
 	unwatch   func()             // stops watching members; nil: not watching
 	carrier   *route.Carrier
 	oracles   *route.Oracles

@@ -153,8 +153,8 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 			t.router.HintLeader(cluster.MetaTablet, id)
 		}
 	} else {
-		// Requests to the node have failed, so their callers do not wait; suspecting it starts
-		// elections before the election timeout.
+		// NoteEvent has failed the pending requests to the node, so their callers do not wait;
+		// suspecting the node starts elections before the election timeout.
 		t.router.ForgetNode(id)
 		t.ticker.Suspect(id)
 	}

@@ -78,7 +78,7 @@ func (p *publisher) load(ctx context.Context) cluster.MemberLoad {
 	out := cluster.MemberLoad{}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	// Replicas at rest answer from their last status and are not woken.
+	// Quiescent replicas answer from their last status and are not woken.
 	for _, id := range p.tablets.router.Held() {
 		s := p.tablets.status(ctx, id)
 		if s == nil {

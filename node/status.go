@@ -43,7 +43,7 @@ type statuses struct {
 	addr      func() string // address for clients; empty: none, or the node does not serve yet
 	httpAddr  func() string
 
-	reported admin.Jobs                 // by clients, to this node
+	reported admin.Jobs                 // jobs that clients have reported to this node
 	linked   admin.LastAnswer[[]string] // observers, sorted
 }
 

@@ -329,7 +329,7 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 		b.runs[i].noteEffects(effects, len(b.due))
 		b.outs[i] = outcome{kind: committed} // execute then sets those that failed
 	}
-	// Cells changed since the start stay dirty; a hint or a scan finds them.
+	// Cells changed since the transaction's start stay dirty; a hint or a scan finds them.
 	if !lead.obs.spec.Weak {
 		return nil
 	}

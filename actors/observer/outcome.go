@@ -183,7 +183,7 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 		return out
 	}
 	out.ts, out.attempts = n.TS, n.Attempts+1
-	if r.charged.attempts != 0 && n.Attempts == r.charged.attempts { // this run is counted
+	if r.charged.attempts != 0 && n.Attempts == r.charged.attempts { // this run is counted already
 		out.attempts = r.charged.attempts
 	}
 	req := mvcc.FailNotifyRequest{

@@ -36,7 +36,7 @@ type run struct {
 	reread    bool           // read the entry before the function: the change may be parked already
 	rest      time.Duration  // minimum age of the change; 0 for none
 	began     time.Time      // when the dispatcher started it
-	suspect   mvcc.Timestamp // changes up to this timestamp may have been run before
+	suspect   mvcc.Timestamp // a process that is dead by now may have run changes up to it
 	charged   recorded       // zero if no attempt was recorded before the run
 	client    Client
 	timeout   time.Duration // limit of each step around the user's function

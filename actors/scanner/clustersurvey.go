@@ -30,7 +30,7 @@ const (
 // nodes are answered on any goroutine, from memory.
 type ClusterSurvey struct {
 	cfg     SurveyConfig
-	targets atomic.Pointer[[]notify.Target] // what this node's scanners look for; may be nil
+	targets atomic.Pointer[[]notify.Target] // columns that this node's scanners scan; may be nil
 
 	asking chan struct{} // capacity 1: held while others are asked
 	last   atomic.Pointer[surveyed]

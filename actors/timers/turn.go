@@ -116,7 +116,7 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 				continue
 			}
 			more = more || left
-			due = present // the rest is read in the next turn
+			due = present // the next turn reads the remaining timers
 		}
 		if there && (first < 0 || due < first) {
 			first = due

@@ -293,7 +293,7 @@ func (c *Console) readHeat(ctx context.Context, form url.Values, v httpd.View) (
 	return struct {
 		*recent.Grid
 		Silent     []string `json:"silent"`
-		KeysHidden bool     `json:"keys_hidden"` // of all tables
+		KeysHidden bool     `json:"keys_hidden"` // the keys of all tables are hidden
 	}{grid, silent, v.HidesKeys(0)}, nil
 }
 

@@ -33,7 +33,7 @@ type session struct {
 	settings atomic.Pointer[settings]
 	scanners atomic.Pointer[scanner.Scanners]
 	scans    atomic.Bool // the worker reports here; the scanners also look for what was not hinted
-	leaving  atomic.Bool // no further cells
+	leaving  atomic.Bool // the worker leaves and gets no further cells
 	status   atomic.Pointer[[]*pb.ObserverStatus]
 
 	out   chan *pb.WorkResponse

@@ -20,7 +20,7 @@ var oracleTable = table[*pb.NodeStatusResponse]{
 		(*pb.NodeStatusResponse).GetOracleBatches),
 }
 
-// replica is the status of one replica. A replica at rest is not woken: its last status still
+// replica is the status of one replica. A quiescent replica is not woken: its last status still
 // holds. A replica that does not answer in time is missing from the scrape and from the sums.
 // Counters begin at 0 when the replica is opened. Figures of locks are the leader's; followers
 // export 0.
@@ -30,12 +30,12 @@ type replica struct {
 }
 
 // lag returns the number of entries that the replica furthest behind lacks, and the number of
-// replicas without a recent message to the leader, 0 for a group at rest; zeros for a follower,
+// replicas without a recent message to the leader, 0 for a quiescent group; zeros for a follower,
 // which does not know the progress of others.
 func (r replica) lag() (entries uint64, unheard int) {
 	for _, other := range r.Replicas {
 		entries = max(entries, r.LastIndex-min(other.Match, r.LastIndex))
-		if !other.Active && !r.Quiescent { // a group at rest exchanges no messages
+		if !other.Active && !r.Quiescent { // a quiescent group exchanges no messages
 			unheard++
 		}
 	}

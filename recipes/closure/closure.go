@@ -117,10 +117,10 @@ type Config struct {
 type Closure struct {
 	cfg Config
 
-	edge    percolator.Column              // of an edge, from both ends
-	seed    percolator.Column              // of a mark and a node
-	reached percolator.Column              // of a mark and a node
-	records percolator.TypedColumn[record] // of a node and a mark
+	edge    percolator.Column              // in rows of the types rowOut and rowIn
+	seed    percolator.Column              // in rows of the type rowSeed
+	reached percolator.Column              // in rows of the type rowReached
+	records percolator.TypedColumn[record] // in rows of the type rowRecord
 	tasks   percolator.Column
 	wave    percolator.Column // written by every run
 	wake    percolator.Column // notifies the wave
@@ -130,7 +130,7 @@ type Closure struct {
 const (
 	rowOut     = iota // then source, target of an edge
 	rowIn             // then target, source
-	rowSeed           // then a mark, a node
+	rowSeed           // then a mark, one of its seeds
 	rowReached        // then a mark, a node that it reaches
 	rowRecord         // then a node, a mark that reaches it
 	rowTasks          // then a kind of task, a random number

@@ -85,7 +85,7 @@ func Publish(ctx context.Context, db *percolator.DB, cfg Config, rows ...percola
 	return nil
 }
 
-// publisher is the transaction under way.
+// publisher publishes changes; it holds the transaction of Kafka that is under way.
 type publisher struct {
 	cfg       Config
 	client    *kgo.Client

@@ -146,7 +146,7 @@ func Name(name string) string {
 // indexRowTooLarge is PostgreSQL's code of the error for a key that exceeds its limit.
 const indexRowTooLarge = "54000"
 
-// copier is the transaction under way.
+// copier copies cells; it holds the transaction of PostgreSQL that is under way.
 type copier struct {
 	cfg              Config
 	pool             *pgxpool.Pool
