@@ -228,7 +228,7 @@ device: build ## bytes written to the block device, per transaction and for the 
 history: ## overwrite 1 MiB COUNT=10000 times with a history of ten seconds, and measure the size of the directory
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet
 
-power: ## ROUNDS=200 kills and as many power losses of a store on a loop-mounted ext4, and some of a node; needs root
+power: ## ROUNDS=200 kills and as many power losses of a store on a loop-mounted ext4, and some of its log and of a node; needs root
 	./scripts/power
 
 clean: ## remove bin/
