@@ -121,8 +121,8 @@ func remove(ctx context.Context, db *percolator.DB, prefix string) error {
 	return err
 }
 
-// edit changes files as a release would: it drops every seventh, and in every third it replaces the
-// first paragraph and moves the others.
+// edit changes files as a release would: it drops every seventh, and in every third it changes the
+// first paragraph and inserts another after it, which moves the others.
 func edit(files []file) (kept []file, gone []string, err error) {
 	for i, f := range files {
 		first, rest, _ := strings.Cut(f.text, "\n\n")

@@ -49,7 +49,7 @@ var (
 	// use exists for each piece that has a text. A row is a tuple of hash, path and number.
 	use = percolator.Column{Table: "uses", Name: "use"}
 
-	// bought records the answer of the embedder for the last change of each text.
+	// bought records the embedder's answer for each text, for repeated runs of embed.
 	bought = calls.NewLog("bought")
 	// horizon has the start timestamp of the last run of the job sweep, in the row of the job.
 	horizon = percolator.Typed(percolator.Column{Table: "horizons", Name: "ts"},
@@ -258,7 +258,7 @@ func rowsOf(changes []percolator.Notification) []string {
 type item struct {
 	text   string
 	vector []float32
-	readAt percolator.Timestamp // of the snapshot, for the index's horizon
+	readAt percolator.Timestamp // timestamp of the read; the index compares it with its horizon
 }
 
 // export keeps the index in step with shown.
@@ -289,7 +289,7 @@ func readItem(ctx context.Context, r percolator.Reader, _ string, hash []byte) (
 		return item{}, err
 	}
 	v, _, err := vector.Get(ctx, r, string(hash))
-	readAt := r.(interface{ StartTS() percolator.Timestamp }).StartTS() // a Tx or a Snapshot
+	readAt := r.(interface{ StartTS() percolator.Timestamp }).StartTS() // r is a Tx or a Snapshot
 	return item{t, v, readAt}, err
 }
 

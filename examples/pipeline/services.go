@@ -110,13 +110,13 @@ func serve(ctx context.Context, addr string, h http.Handler) (url string, done <
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
-	go func() { // ends with ctx
+	go func() { // until ctx ends
 		err := server.Serve(listener)
 		if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
 			err = nil
 		}
 		ended <- err
 	}()
-	context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve returns the error
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // makes Serve return
 	return "http://" + listener.Addr().String(), ended, nil
 }

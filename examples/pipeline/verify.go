@@ -57,7 +57,7 @@ func (s *services) verify(ctx context.Context, r percolator.Reader) (result, err
 			return got, fmt.Errorf("%s has the text %q in the index, want %q: %w", e.ID, e.Text, part,
 				errDiffers)
 		case !slices.Equal(e.Vector, embedder.Embed(part)):
-			return got, fmt.Errorf("%s has another vector in the index: %w", e.ID, errDiffers)
+			return got, fmt.Errorf("%s has another vector in the index than its text has: %w", e.ID, errDiffers)
 		}
 		got.pieces++
 	}

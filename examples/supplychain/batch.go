@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// batch repeats the whole computation from packages and advisories alone.
+// batch is what a second computation finds, from packages and advisories alone.
 type batch struct {
 	dependents map[string][]string
 	seeds      map[string][]string // of advisories
@@ -64,8 +64,8 @@ func (b *batch) reach(seeds ...string) map[string]bool {
 }
 
 // verify compares the observers' results with a batch computation in one snapshot, name by name:
-// the packages that each advisory reaches, also a withdrawn one, the edges, and the verdicts. It
-// counts the compared values.
+// the verdicts, the edges, and the names that each advisory reaches, withdrawn ones included. It
+// returns the number of compared verdicts, and that of compared names over all advisories.
 func verify(ctx context.Context, r percolator.Reader) (advised, names int, err error) {
 	b, err := compute(ctx, r)
 	if err != nil {
@@ -76,16 +76,16 @@ func verify(ctx context.Context, r percolator.Reader) (advised, names int, err e
 			return 0, 0, err
 		}
 		if b.verdicts[v.Row] != v.Value {
-			return 0, 0, fmt.Errorf("%q is %q, by the batch %q: %w", v.Row, v.Value,
+			return 0, 0, fmt.Errorf("the verdict on %q is %q, by the batch %q: %w", v.Row, v.Value,
 				b.verdicts[v.Row], errDiffers)
 		}
 		advised++
 	}
 	if advised != len(b.verdicts) {
-		return 0, 0, fmt.Errorf("%d verdicts, the batch has %d: %w", advised, len(b.verdicts),
+		return 0, 0, fmt.Errorf("the observers have %d verdicts, the batch %d: %w", advised, len(b.verdicts),
 			errDiffers)
 	}
-	reached := map[string]map[string]closure.Reached{} // by advisory, also those that only b has
+	reached := map[string]map[string]closure.Reached{} // by advisory; also those that only b has
 	for id := range b.seeds {
 		reached[id] = nil
 	}
@@ -113,8 +113,8 @@ func verify(ctx context.Context, r percolator.Reader) (advised, names int, err e
 	return advised, names, nil
 }
 
-// compare compares the packages reached by an advisory with a search, and checks that each name was
-// reached through one that is nearer to a package of the advisory.
+// compare compares the names that the observers found for an advisory with a search of b's graph,
+// and checks that each name was reached through one that is nearer to a package of the advisory.
 func (b *batch) compare(id string, got map[string]closure.Reached, edges map[edge]bool) error {
 	want := b.reach(b.seeds[id]...)
 	for name, found := range got {
@@ -124,7 +124,7 @@ func (b *batch) compare(id string, got map[string]closure.Reached, edges map[edg
 			path = slices.Contains(b.seeds[id], name)
 		}
 		if !want[name] || !path {
-			return fmt.Errorf("%s: %s is reached through %q, by the batch %v: %w", id, name,
+			return fmt.Errorf("%s: the observers reach %s through %q; the batch reaches it: %v: %w", id, name,
 				found.Parent, want[name], errDiffers)
 		}
 	}

@@ -82,8 +82,8 @@ func figures(ctx context.Context, call *app.Invocation, verifying bool) (err err
 // costs measures what steps take.
 type costs struct {
 	out io.Writer
-	// used is the processor time of the last step; unit, unless 0, is what later ones are compared
-	// with
+	// used is the processor time of the last step. unit is that of the batch computation, with
+	// which later steps are compared; 0: not known yet.
 	used, unit time.Duration
 }
 

@@ -17,12 +17,12 @@ import (
 
 const (
 	aptLists  = "/var/lib/apt/lists"
-	aptHelper = "/usr/lib/apt/apt-helper" // which reads lists however they are compressed
+	aptHelper = "/usr/lib/apt/apt-helper" // reads lists of any compression
 	// perLoad is the number of packages that one transaction loads.
 	perLoad = 100
 )
 
-// lists finds apt's lists: those of the release first, then its increments.
+// lists finds apt's lists: those of the release first, then those of -updates and -security.
 func lists() ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(aptLists, "*_Packages*"))
 	if err != nil {
@@ -72,7 +72,7 @@ func read(ctx context.Context, file string, fn func(named) error) (err error) {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("reading compressed lists needs apt: %w", err)
 	}
-	if err := parse(out, fn); err != nil { // nobody reads on
+	if err := parse(out, fn); err != nil { // nothing reads the rest of out
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	if err := cmd.Wait(); err != nil {

@@ -45,7 +45,7 @@ func serve(ctx context.Context, db *percolator.DB, addr string) error {
 		Handler: handler(db), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
 		MaxHeaderBytes: 16 << 10,
 	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // requests only read
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // at once: requests only read
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -48,7 +48,8 @@ func comparePart(a, b string) int {
 
 func notDigit(s string) bool { return s != "" && (s[0] < '0' || s[0] > '9') }
 
-// weight orders the first byte of s: a tilde, then the end or a digit, letters, the rest.
+// weight returns the place of the first byte of s in this order: a tilde, the end of s or a digit,
+// letters, all other bytes.
 func weight(s string) int {
 	switch {
 	case !notDigit(s):

@@ -23,11 +23,12 @@ import (
 const (
 	// nodeOfDemo is the environment variable that marks the demo's nodes.
 	nodeOfDemo = "WEBINDEX_DEMO_NODE"
-	maxNodes   = 9 // one key per node
-	// startTimeout bounds the start of the cluster, drainTime the end of its nodes.
+	maxNodes   = 9 // each is chosen by a digit key
+	// startTimeout limits the start of the cluster, and drainTime the orderly end of its nodes.
 	startTimeout = time.Minute
 	drainTime    = 20 * time.Second
-	// refresh is the interval between updates of a terminal, report that of other outputs.
+	// refresh is the interval between updates of a terminal, and report the interval between lines
+	// of any other output.
 	refresh = 500 * time.Millisecond
 	report  = time.Second
 )
@@ -96,7 +97,7 @@ func (d *demo) run(ctx context.Context, call *app.Invocation) (err error) {
 	end, err := d.begin(ctx, dir)
 	defer func() { err = errors.Join(err, end()) }()
 	if err != nil {
-		if keep = ctx.Err() == nil; keep { // the error names logs
+		if keep = ctx.Err() == nil; keep { // the error names log files in dir
 			err = fmt.Errorf("%w\nthe nodes' directories are kept in %s for inspection: remove it "+
 				"afterwards", err, dir)
 		}
@@ -144,7 +145,7 @@ func (d *demo) begin(ctx context.Context, dir string) (end func() error, err err
 				_ = p.Resume() // a stopped process does not handle signals
 			}
 		}
-		_ = d.nodes.Terminate(drainTime) // it kills late nodes; no data is kept
+		_ = d.nodes.Terminate(drainTime) // kills late nodes; their data is not kept
 		return errors.Join(closing, d.nodes.Close())
 	}
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
@@ -287,7 +288,7 @@ func (d *demo) show(ctx context.Context) {
 	if p, err := d.db.Pending(asked); err == nil {
 		d.pending = fmt.Sprint(p.Runnable)
 	} else if !strings.HasSuffix(d.pending, "?") {
-		d.pending += "?" // last known: some tablet does not answer
+		d.pending += "?" // the last known number: some tablet does not answer
 	}
 	var states []string
 	for i, state := range d.states {

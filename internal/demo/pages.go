@@ -56,7 +56,7 @@ func (c *crawl) run(ctx context.Context) {
 		}
 		c.loaded.Store(int64(n + 1))
 	}
-	_ = work.Close() // edits load failed pages again
+	_ = work.Close() // a page that failed is written by a later edit
 	tick := time.NewTicker(editEvery)
 	defer tick.Stop()
 	for edition := 1; ctx.Err() == nil; edition++ {

@@ -10,7 +10,7 @@ import (
 const maxChangesBytes = 256 << 10
 
 // changes reads the recorded changes at the timestamp. If the record does not reach back to
-// since, it only returns the timestamp from which it is complete.
+// since, it returns only the timestamp from which the record is complete.
 func changes(v View, req *pb.TabletRequest, at mvcc.Timestamp) (*pb.TabletResponse, error) {
 	q := req.GetChanges()
 	span, ok := wire.Clip(v.Descriptor(), wire.Span(q.GetSpan()))
@@ -30,7 +30,7 @@ func changes(v View, req *pb.TabletRequest, at mvcc.Timestamp) (*pb.TabletRespon
 	if r.MaxBytes <= 0 || r.MaxBytes > maxChangesBytes {
 		r.MaxBytes = maxChangesBytes
 	}
-	if room := int(req.MaxAnswerBytes); room > 0 { // messages are larger than their rows and values
+	if room := int(req.MaxAnswerBytes); room > 0 { // an answer is larger than its rows and values
 		r.MaxBytes = min(r.MaxBytes, room/2)
 	}
 	recorded, from := v.Recorded(r.Since)

@@ -41,7 +41,8 @@ type View interface {
 	// yet. If it is known and at most since, the recorded changes contain all with a commit
 	// timestamp above since; otherwise they are nil. The caller must not change them.
 	Recorded(since mvcc.Timestamp) (changes []mvcc.CellWrite, from mvcc.Timestamp)
-	// Noted returns the leader's records since the request's mark, and the next mark.
+	// Noted returns EffectsResponse.written and hidden, from what the leader has recorded since the
+	// request's mark, and the next mark.
 	Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark)
 }
 
@@ -176,7 +177,7 @@ func scan(v View, req mvcc.ScanRequest) (*pb.TabletResponse, *mvcc.Lock, error) 
 		if r.Last == nil {
 			return nil, &r.Lock.Lock, nil
 		}
-		r.Status, r.Done = mvcc.StatusOK, false // a page up to the reservation
+		r.Status, r.Done = mvcc.StatusOK, false // answer with the cells before the reservation
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(r)}}, nil, nil
 }

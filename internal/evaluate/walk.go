@@ -11,7 +11,8 @@ import (
 
 // pending counts the pending work of each observer of the catalogue, and sums up what WaitIdle
 // waits for: the notifications and intents of observers that a process runs and that are neither
-// paused nor retired, and the locks on observed columns. A request about effects gets only those.
+// paused nor retired, and the locks on observed columns. A request with effects set gets only
+// the unfinished effects.
 func pending(v View, req *pb.PendingRequest) (*pb.TabletResponse, error) {
 	if req.GetEffects() != nil {
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{

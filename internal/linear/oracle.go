@@ -38,8 +38,8 @@ var oracle = porcupine.Model{
 const maxDecided = 2000
 
 // Oracle checks that timestamps strictly increase in real-time order, and that none was issued twice.
-// Its errors are those of Registers. With more than maxDecided answers it uses only the sort, which is
-// also exact: the order of the timestamps is the only possible one.
+// Its errors are those of Registers. With more than maxDecided answers it uses sorted alone, which
+// is also exact: the order of the timestamps is the only possible one.
 func Oracle(history []Stamp, limit time.Duration) error {
 	err := sorted(history)
 	if len(history) > maxDecided {
@@ -69,7 +69,7 @@ func sorted(history []Stamp) error {
 		case s.Count <= 0, i > 0 && s.First < order[i-1].First+uint64(order[i-1].Count):
 			return fmt.Errorf("oracle: %w: %v, and %v", ErrNotLinearizable, order[max(0, i-1)], s)
 		case latest >= 0 && s.Return < order[latest].Call:
-			return fmt.Errorf("oracle: %w: %v, and %v", ErrNotLinearizable, order[latest], s)
+			return fmt.Errorf("oracle: %w: %v was requested after %v had arrived", ErrNotLinearizable, order[latest], s)
 		}
 		if latest < 0 || s.Call > order[latest].Call {
 			latest = i

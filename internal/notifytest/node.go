@@ -34,7 +34,7 @@ type NodeConfig struct {
 	LockTTL  time.Duration // 0: the client's default
 	NoSweep  bool
 	Faults   func(*pb.TabletRequest) txntest.Fault // of the node's operations; nil: none
-	Observer func(*observer.Config)                // changes what the dispatcher is spawned with
+	Observer func(*observer.Config)                // changes the configuration of the dispatcher
 	Scanner  func(*scanner.Config)
 }
 
@@ -154,7 +154,7 @@ func (n *Node) WaitIdle(t testing.TB) {
 	Eventually(t, time.Minute, "no run", func() bool {
 		return !slices.ContainsFunc(n.Dispatcher.Stats(), func(s observer.Stats) bool { return s.Running > s.Stuck })
 	})
-	if _, err := n.Dispatcher.Rows(ctx); err != nil { // after the turn that ended the last run
+	if _, err := n.Dispatcher.Rows(ctx); err != nil { // it has counted the last run first
 		t.Fatal(err)
 	}
 }

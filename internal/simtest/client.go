@@ -42,10 +42,10 @@ func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 	t := &Client{c: c, rng: rng, worker: mvcc.Worker{Incarnation: 1<<40 + uint64(number)}}
 	t.at.Store(int64(number))
 	cfg := txn.Config{LockTTL: lockTTL, Logger: c.logger("client", number)}
-	if number%3 == 1 { // a third of the clients soon abandon commits with an unknown outcome
+	if number%3 == 1 { // a third of the clients give up on a commit's unknown outcome after 100 ms
 		cfg.SettleTimeout = 100 * time.Millisecond
 	}
-	async := number%4 != 3 // the others use the protocol of mixed clusters
+	async := number%4 != 3 // a quarter commit as with nodes of an older version
 	cfg.AsyncCommits = func() bool { return async }
 	t.client = txn.NewClient(t, cfg)
 	c.mu.Lock()

@@ -98,7 +98,7 @@ var kinds = []Kind{
 }
 
 // plan returns the schedule of a seed: events, some overlapping, that begin within the time. gap is
-// the maximum time between the beginnings of two.
+// the maximum time between the beginnings of two successive ones.
 func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int) (out Schedule) {
 	rng, power := rand.New(rand.NewPCG(seed, 2)), rand.New(rand.NewPCG(seed, 5))
 	total := 0

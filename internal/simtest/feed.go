@@ -131,7 +131,7 @@ func (f *feed) subscriber(ctx context.Context, db *percolator.DB, number int, wr
 // resume returns the map stored for a position, and forgets those of lower positions.
 func (f *feed) resume(at percolator.Timestamp) (*workload.ChangeCheck, error) {
 	if at < f.acked {
-		return nil, fmt.Errorf("the subscription is at %d, and %d was stored before", at, f.acked)
+		return nil, fmt.Errorf("the subscription is at %d, below %d, which was stored before", at, f.acked)
 	}
 	if at == 0 {
 		return &workload.ChangeCheck{Once: true}, nil
@@ -154,7 +154,7 @@ func (f *feed) resume(at percolator.Timestamp) (*workload.ChangeCheck, error) {
 func (f *feed) read(ctx context.Context, db *percolator.DB, sub *percolator.Subscription,
 	check *workload.ChangeCheck, written <-chan struct{}) (caughtUp bool, err error) {
 	rows := percolator.Rows(workload.Table)
-	var last percolator.Timestamp // above all that was written
+	var last percolator.Timestamp // above all commits of the writers; 0: they have not ended
 	var advanced time.Time
 	for e, err := range sub.Changes(ctx, rows) {
 		if err == nil {

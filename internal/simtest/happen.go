@@ -12,8 +12,8 @@ import (
 // adminPatience limits an event's requests to the cluster, which may be unable to answer.
 const adminPatience = 3 * time.Second
 
-// play executes a schedule and returns when all its events have begun. They end on their own, or with
-// heal.
+// play executes a schedule and returns when all its events have begun. Each ends after its time;
+// heal waits for that, or ends what still lasts in the network.
 func (c *Cluster) play(ctx context.Context, s Schedule) {
 	began := time.Now()
 	for _, e := range s {
@@ -189,7 +189,7 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 // merge removes a boundary of the workloads' table, and creates one first if it finds none.
 func (c *Cluster) merge(ctx context.Context, through *life, e Event) error {
 	row := []byte(fmt.Sprintf("%02x/m%d", (e.A*13+e.B)%256, e.At))
-	const looks = 8 // tablets to try, until one does not begin with its table
+	const looks = 8 // tablets to try, until one does not begin where its table begins
 	for i := range looks {
 		if _, d := c.leader(ctx, e.A+i); len(d.GetStartRow()) > 0 {
 			row = d.StartRow

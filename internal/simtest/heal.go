@@ -65,7 +65,7 @@ func (c *Cluster) giveUp(format string, args ...any) error {
 		wg.Wait()
 		c.events.Wait()
 	})
-	if !killed { // nothing else can end this bubble
+	if !killed { // a bubble with goroutines ends only by a panic
 		panic(fmt.Sprintf("%v; killed processes have not ended after %v\nlog:\n%s", err,
 			killPatience, lines))
 	}

@@ -107,7 +107,7 @@ func (m *machine) start() error {
 	})
 	if err != nil {
 		m.c.gossip.leave(m.index)
-		killed := l.ctx.Err() != nil // during the start
+		killed := l.ctx.Err() != nil // by crash, during the start
 		l.kill()
 		var lost error
 		if killed {
@@ -141,7 +141,7 @@ func (m *machine) crash(unplug bool) error {
 	}
 	l.kill()
 	if l.node.Load() == nil {
-		<-l.gone // start cleans up
+		<-l.gone // start cleans up, then closes it
 		return nil
 	}
 	return m.joinGoroutines(l)

@@ -23,7 +23,7 @@ type Options struct {
 	Nodes int
 	// Faults is the duration of the faults, in virtual time. Defaults to 15 s.
 	Faults time.Duration
-	// Gap is the maximum time between the beginnings of two faults. Defaults to 4 s.
+	// Gap is the maximum time between the beginnings of two successive faults. Defaults to 4 s.
 	Gap time.Duration
 	// Shares are the relative frequencies of the kinds of events; nil means the default for all
 	// kinds.
@@ -83,9 +83,9 @@ func (r Report) String() string {
 const (
 	tablets       = 4
 	startPatience = 2 * time.Minute
-	// for the workloads to end, and for each check after that
+	// limits the end of the workloads, and each check after that
 	endPatience = 2 * time.Minute
-	// in addition to the duration of the faults: for everything
+	// limits the whole simulation, in addition to the duration of the faults
 	wholePatience  = startPatience + afterFaults + eventsPatience + servePatience + 6*endPatience
 	afterFaults    = 3 * time.Second // duration of the load after the faults
 	workloadPause  = 60 * time.Millisecond

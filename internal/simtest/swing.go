@@ -61,7 +61,7 @@ func (c *Cluster) march(ctx context.Context, e Event) {
 			return votes(d, to) && len(d.Replicas) == len(tablet.Replicas)
 		})
 		lead := &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to, Leader: true}
-		// refused until placement has completed the move
+		// MoveTablet is refused until placement has completed the move of the replica
 		c.sees(ctx, e.A, func(m *machine, d *pb.TabletDescriptor) bool {
 			if !m.is(to) && votes(d, to) {
 				_, _ = through.MoveTablet(ctx, lead)

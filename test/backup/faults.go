@@ -182,7 +182,7 @@ func (t *trial) damage(ctx context.Context) error {
 			return err
 		}
 		if t.verify(ctx) == nil {
-			return fmt.Errorf("UNNOTICED: bit %#02x of byte %d of %s was changed, and not found",
+			return fmt.Errorf("UNNOTICED: bit %#02x of byte %d of %s was changed, and backup verify succeeds",
 				bit, at, path)
 		}
 		whole[at] ^= bit

@@ -88,10 +88,10 @@ func (l *load) begin(ctx context.Context) {
 				within, cancel := context.WithTimeout(ctx, 30*time.Second)
 				err := l.db.Transact(within, func(_ context.Context, tx *percolator.Tx) error {
 					switch kind {
-					case 0: // in two tablets, mostly
+					case 0: // two rows, mostly in different tablets
 						tx.Set(one, column, v)
 						tx.Delete(other, column)
-					case 1: // rows created after the backup's plan
+					case 1: // may create a row after the backup's plan
 						tx.Set(one+"/more", column, v)
 					default:
 						tx.Set(one, column, v)

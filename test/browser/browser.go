@@ -87,7 +87,7 @@ func (b *Browser) note(method string, params json.RawMessage) {
 		}
 	}
 	if json.Unmarshal(params, &e) != nil {
-		return // of no interest: these fields have other types in it
+		return // an event whose fields have other types: of no interest
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +154,7 @@ func (b *Browser) Open(address string) {
 	b.wait(address, func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return to.LoaderID == "" || b.loaded[to.LoaderID] // it has none if only the fragment changes
+		return to.LoaderID == "" || b.loaded[to.LoaderID] // no LoaderID: only the fragment changes
 	})
 }
 
@@ -191,7 +191,8 @@ func Eval[T any](b *Browser, expression string) (value T) {
 	params := map[string]any{"expression": expression, "returnByValue": true}
 	b.wait(expression, func() bool {
 		err := b.conn.call(b.ctx, "Runtime.evaluate", params, &answer)
-		if err != nil && !strings.Contains(err.Error(), "context") { // a page that is being replaced has none
+		// A page that is being replaced has no execution context.
+		if err != nil && !strings.Contains(err.Error(), "context") {
 			b.t.Fatal(err)
 		}
 		return err == nil

@@ -59,7 +59,7 @@ func launch(ctx context.Context, path, profile string,
 		"--disable-component-update", "--disable-background-networking", "--disable-sync", "--disable-extensions",
 		"--disable-dev-shm-usage", "--disable-renderer-backgrounding", "--disable-background-timer-throttling",
 		"--disable-features=Translate", "--force-color-profile=srgb", "--password-store=basic", "about:blank")
-	c.cmd.ExtraFiles = []*os.File{read, answers} // 3 and 4 in the browser
+	c.cmd.ExtraFiles = []*os.File{read, answers} // 3, calls, and 4, answers, in the browser
 	err = c.cmd.Start()
 	_, _ = read.Close(), answers.Close()
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *conn) call(ctx context.Context, method string, params map[string]any, r
 	m := message{Method: method, SessionID: c.session}
 	answered := make(chan message, 1)
 	if params != nil {
-		m.Params, _ = json.Marshal(params) // maps of texts, numbers and flags
+		m.Params, _ = json.Marshal(params) // succeeds: maps of texts, numbers and flags
 	}
 	c.mu.Lock()
 	c.calls++

@@ -38,7 +38,7 @@ func (p *Process) CPU() (time.Duration, error) {
 		return 0, err
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
-	return ticks(strings.Fields(rest)[11:13]) // from the third field of proc(5) on
+	return ticks(strings.Fields(rest)[11:13]) // fields 14 and 15 of proc(5), utime and stime
 }
 
 // MachineCPU returns the processor time of all processes of the machine, and the time that its

@@ -36,12 +36,12 @@ func Main(observers func(*percolator.Registry)) {
 // a time.
 type Process struct {
 	*localcluster.Process
-	Disk *disk.Disk // where Dir is, if its power can fail
+	Disk *disk.Disk // contains Dir, if its power can fail; else nil
 	// Binary, if not empty, replaces the cluster's binary from the next Start on.
 	Binary string
 
 	cluster *Cluster
-	certs   string    // its folder; empty: none
+	certs   string    // folder of its certificates; empty: none
 	tracer  *exec.Cmd // strace, while syncs are slowed or failed
 }
 
@@ -201,7 +201,7 @@ func (p *Process) freeze() error {
 		if err != nil || stopped {
 			return err
 		}
-		// there is nothing to wait on: the child's waiter is another goroutine's
+		// Poll: only one goroutine can wait for the child, and another one does.
 		time.Sleep(time.Millisecond)
 	}
 	return fmt.Errorf("cluster: node %d does not stop", p.Index)

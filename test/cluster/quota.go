@@ -12,7 +12,7 @@ import (
 // cpuGroups is the directory of CPU quotas in version 1 of cgroups.
 const cpuGroups = "/sys/fs/cgroup/cpu"
 
-// quotaPeriod is the kernel's default, in microseconds.
+// quotaPeriod is the time over which the kernel counts a quota, in microseconds; it is the default.
 const quotaPeriod = 100_000
 
 func groupOf(p *Process) string {
@@ -55,8 +55,8 @@ func memoryGroupOf(p *Process) string {
 	return filepath.Join(memoryGroups, filepath.Base(groupOf(p)))
 }
 
-// confined makes the node's memory cgroup, and a command line of it that begins in there: a process
-// looks at its limit when it starts.
+// confined creates the node's memory cgroup, and returns a command line that enters it before it
+// executes words: a node reads its memory limit when it starts.
 func (p *Process) confined(words []string) ([]string, error) {
 	group := memoryGroupOf(p)
 	if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -10,8 +10,8 @@ import (
 )
 
 // Replicated waits until there are at least that many tablets, and every one has three replicas
-// that vote: before, a cluster that has just begun may not survive the loss of a node. It returns an
-// error if ctx ends first.
+// that vote: until then, a new cluster may not survive the loss of a node. It returns an error if
+// ctx ends first.
 func Replicated(ctx context.Context, db *percolator.DB, tablets int) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -91,7 +91,7 @@ func (d *Disk) Mount() error {
 	}
 	device := strings.TrimSpace(string(out))
 	mounted, err := exec.Command("mount", device, d.mount).CombinedOutput()
-	// The device goes with its last mount.
+	// The kernel detaches the device when its last mount ends.
 	if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
 		return fmt.Errorf("losetup: %w: %s", err, out)
 	}

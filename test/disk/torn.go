@@ -14,7 +14,7 @@ import (
 
 const page = 4096
 
-// Files holds the contents of a directory's files by name. The process that writes them must be
+// Files returns the contents of a directory's files by name. The process that writes them must be
 // stopped.
 func Files(dir string) (map[string][]byte, error) {
 	names, err := os.ReadDir(dir)
@@ -45,7 +45,7 @@ func Torn(rng *rand.Rand, durable, end map[string][]byte) map[string][]byte {
 	for name, b := range end {
 		switch old, known := durable[name]; {
 		case filepath.Ext(name) == ".sst" || name == "MANIFEST" || name == "KEYREGISTRY":
-			// Badger syncs a table before the manifest names it, and each change of the manifest
+			// Badger syncs a table before the manifest names it, and then the manifest.
 			after[name] = b
 		case known:
 			after[name] = mix(rng, old, b)

@@ -18,7 +18,7 @@ import (
 // arena is a cluster under faults. Only the goroutine that injects the faults calls its methods.
 type arena struct {
 	o       options
-	nodes   int // that began the cluster
+	nodes   int // number of founding nodes
 	dir     string
 	c       *cluster.Cluster
 	db      *percolator.DB // for orders

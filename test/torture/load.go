@@ -23,7 +23,7 @@ const (
 	// pause is the longest rest of a worker between two operations: a saturated machine
 	// would only show its own limits.
 	pause = 20 * time.Millisecond
-	// checking is how long a workload's last reads and its decision may take.
+	// checking limits a workload's last reads and its decision about its history.
 	checking = 3 * time.Minute
 )
 

@@ -97,7 +97,7 @@ func torture(ctx context.Context, o options) (err error) {
 		} else if temporary {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(o.dir, f.name)))
 		}
-		if o.out != "" { // after each, for a run of all takes an hour
+		if o.out != "" { // after each fault: a run of all takes an hour
 			err = errors.Join(err, os.WriteFile(o.out, []byte(table.String()), 0o600))
 		}
 	}

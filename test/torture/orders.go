@@ -91,7 +91,7 @@ func (a *arena) moveSomething(ctx context.Context) error {
 	nodes, nodesErr := a.members(ctx)
 	if err != nil || nodesErr != nil || len(found) == 0 {
 		a.log("nothing to move: %v", errors.Join(err, nodesErr))
-		return nil // asked again at the next strike
+		return nil // the next strike tries again
 	}
 	d := found[a.rng.IntN(len(found))]
 	req := &pb.MoveTabletRequest{
@@ -113,11 +113,11 @@ func (a *arena) moveSomething(ctx context.Context) error {
 	_, err = t.MoveTablet(ctx, req)
 	a.log("move tablet %d from node %d to %d, leader %t: %v", req.TabletId, req.FromNode,
 		req.ToNode, req.Leader, err)
-	return nil // placement may refuse: another change is under way
+	return nil // a refusal is no error: another change may be under way
 }
 
-// share waits until every node holds something: placement lets tablets rest for a minute
-// after each change.
+// share waits until every node holds a replica, or the time for faults is over: placement does not
+// move a tablet again for a minute after a change.
 func (a *arena) share(ctx context.Context) {
 	for began := time.Now(); ctx.Err() == nil && a.left() > 0; {
 		nodes, err := a.members(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// probers write at a time: callers as applications have them.
+	// probers is the number of concurrent callers, which write as an application does.
 	probers = 4
 	// callerPatience is the timeout of a prober's transaction.
 	callerPatience = 10 * time.Second

@@ -93,7 +93,7 @@ func CheckBank(ctx context.Context, db *percolator.DB) error {
 		sum += n
 	}
 	if sum != accounts*opening {
-		return fmt.Errorf("workload: bank: the accounts hold %d at %d, not %d", sum, s.StartTS(),
+		return fmt.Errorf("workload: bank: the accounts hold %d in the snapshot at %d, not %d", sum, s.StartTS(),
 			accounts*opening)
 	}
 	return nil

@@ -34,7 +34,7 @@ func (c *ChangeCheck) Apply(e percolator.Change) error {
 	}
 	if e.Resolved != 0 {
 		if e.Resolved <= c.resolved {
-			return fmt.Errorf("resolved timestamp %d after %d", e.Resolved, c.resolved)
+			return fmt.Errorf("resolved timestamp %d came after %d; they must increase", e.Resolved, c.resolved)
 		}
 		c.resolved = e.Resolved
 		return nil
@@ -107,13 +107,13 @@ func (c *ChangeCheck) Compare(ctx context.Context, db *percolator.DB, rows ...pe
 		delete(want, key)
 		switch {
 		case v.Deleted && there:
-			return fmt.Errorf("at %d, %v is deleted by the feed at %d, and %q of %d in the snapshot", c.resolved,
+			return fmt.Errorf("at %d, the feed has %v deleted at %d, and the snapshot has %q, committed at %d", c.resolved,
 				key, v.CommitTS, cell.Value, cell.CommitTS)
 		case !v.Deleted && !there:
-			return fmt.Errorf("at %d, %v is %q of %d by the feed, and missing in the snapshot", c.resolved,
+			return fmt.Errorf("at %d, the feed has %v as %q, committed at %d, and the snapshot lacks it", c.resolved,
 				key, v.Value, v.CommitTS)
 		case !v.Deleted && (cell.CommitTS != v.CommitTS || !bytes.Equal(cell.Value, v.Value)):
-			return fmt.Errorf("at %d, %v is %q of %d by the feed, and %q of %d in the snapshot", c.resolved,
+			return fmt.Errorf("at %d, the feed has %v as %q, committed at %d, and the snapshot as %q, committed at %d", c.resolved,
 				key, v.Value, v.CommitTS, cell.Value, cell.CommitTS)
 		}
 	}

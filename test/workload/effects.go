@@ -94,8 +94,8 @@ func beginAndWait(ctx context.Context, db *percolator.DB, row string) error {
 	defer func() { _ = s.Close() }()
 	reached, err := numberAt(ctx, s, row, effectsEnd)
 	if err == nil && reached < to {
-		err = fmt.Errorf("workload: effects: EFFECT-MISSING: row %s is at %d in the snapshot of %d, "+
-			"and a wait for %d, which made it %d, has ended", row, reached, s.StartTS(), at, to)
+		err = fmt.Errorf("workload: effects: EFFECT-MISSING: row %s is at %d in the snapshot at %d, "+
+			"although the wait for the commit at %d, which made it %d, has ended", row, reached, s.StartTS(), at, to)
 	}
 	return err
 }

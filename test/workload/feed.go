@@ -37,7 +37,7 @@ type fed struct {
 
 	mu    sync.Mutex
 	last  int
-	there map[string]bool // whether a row must be there, or must not; what is not in it may be
+	there map[string]bool // by row: it must be there, or must not; a row that is absent here may be
 }
 
 // feed changes the next row.
@@ -103,7 +103,7 @@ func (f *fed) check(ctx context.Context, db *percolator.DB) error {
 func (f *fed) compare(found map[string]bool, traces map[string]int) error {
 	for row, there := range f.there {
 		if found[row] != there {
-			return fmt.Errorf("workload: exact counting: row %s: acknowledged %t, there %t", row,
+			return fmt.Errorf("workload: exact counting: row %s: its change was acknowledged: %t; it exists: %t", row,
 				there, found[row])
 		}
 	}

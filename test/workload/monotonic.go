@@ -37,7 +37,7 @@ type steps struct {
 
 	mu    sync.Mutex
 	last  int
-	tried map[string]bool // the marks of all that may be there
+	tried map[string]bool // by mark: whether the step may have been committed
 	done  []stepDone
 }
 
@@ -84,12 +84,12 @@ func (m *steps) order() error {
 	var latest time.Duration // the latest call so far
 	for i, d := range m.done {
 		if d.commit <= d.start {
-			return fmt.Errorf("workload: monotonic: number %d started at %d and was committed at %d", d.number, d.start, d.commit)
+			return fmt.Errorf("workload: monotonic: number %d started at %d, which is not below its commit at %d", d.number, d.start, d.commit)
 		}
 		if i > 0 {
 			before := m.done[i-1]
 			if before.number == d.number || before.commit > d.start {
-				return fmt.Errorf("workload: monotonic: numbers %d and %d are equal or overlap: "+
+				return fmt.Errorf("workload: monotonic: numbers %d and %d are equal, or their transactions overlap: "+
 					"%d…%d and %d…%d", before.number, d.number,
 					before.start, before.commit, d.start, d.commit)
 			}

@@ -156,7 +156,7 @@ func (h *registers) swap(ctx context.Context, db *percolator.DB, worker int, row
 	_, err = tx.Commit(ctx)
 	done, unknown := outcome(err)
 	if op.Unknown = unknown; !done && !unknown {
-		op.Kind, op.Value = linear.Read, 0 // it was refused, but has read
+		op.Kind, op.Value = linear.Read, 0 // the change was refused, but the read counts
 	}
 	h.add(op)
 	return err

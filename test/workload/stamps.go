@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/linear"
 )
 
-// maxStamps bounds the history; later timestamps are not checked.
+// maxStamps is the maximum number of timestamps in the history; later ones are not checked.
 const maxStamps = 200_000
 
 // Oracle requests timestamps through all clients of the load, and then decides whether they

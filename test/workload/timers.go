@@ -74,7 +74,7 @@ func (w *Timers) Register(r *percolator.Registry) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.early = errors.Join(w.early, fmt.Errorf("workload: timers: DEBOUNCE-EARLY: "+
-				"a run for row %s, %v after its last change and %v after its first", n.Row, age, waited))
+				"a run for row %s began %v after its last change and %v after its first", n.Row, age, waited))
 			return nil
 		}
 		tx.Set(n.Row, restRested, []byte("yes"))
@@ -196,7 +196,7 @@ func (w *Timers) compare(ctx context.Context, db *percolator.DB) (waiting string
 			waiting = row
 		case took < due.after.Truncate(time.Millisecond):
 			return "", fmt.Errorf("workload: timers: TIMER-EARLY: row %s was run for %v after the "+
-				"commit, and is due after %v", row, took, due.after)
+				"timer's commit, which is less than its delay, %v", row, took, due.after)
 		}
 	}
 	for row := range w.bursts {

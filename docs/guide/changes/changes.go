@@ -8,15 +8,15 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Index is something outside the repository that is kept in step.
+// Index is a store outside the repository. follow and keep apply the changes of documents to it.
 type Index interface {
 	Put(row string, value []byte)
 	Delete(row string)
 	Flush() error
 }
 
-// follow applies the present state and all later changes to an index. It returns the position up to
-// which the index is complete, and why it ended.
+// follow applies the present state and all later changes to an index, until an error. It returns
+// that error, and the position up to which the index is complete.
 func follow(ctx context.Context, db *percolator.DB, index Index) (position percolator.Timestamp, err error) {
 	for change, err := range db.Changes(ctx, 0, percolator.Rows("documents").Columns("body")) {
 		if err != nil {

@@ -13,10 +13,10 @@ import (
 
 var (
 	name     = text("name")
-	fullName = text("full_name") // the new name of name
+	fullName = text("full_name") // replaces name: release 3 fills it
 	greeting = text("greeting")
 	initial  = text("initial")
-	visit    = text("visit") // of the last visit; expires
+	visit    = text("visit") // the last visit; changing.md lets it expire
 )
 
 func text(column string) percolator.TypedColumn[string] {
@@ -94,7 +94,7 @@ func readNew(r *percolator.Registry) {
 	r.Strong("initial-full", fullName.Column, abbreviate(fullName))
 }
 
-// greet returns an observer that writes the greeting of the name in a column.
+// greet returns an observer that reads a name from a column, and writes the greeting.
 func greet(from percolator.TypedColumn[string]) percolator.ObserverFunc {
 	return func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 		who, ok, err := from.Get(ctx, tx, n.Row)
@@ -103,7 +103,7 @@ func greet(from percolator.TypedColumn[string]) percolator.ObserverFunc {
 	}
 }
 
-// abbreviate returns an observer that writes the initial of the name in a column.
+// abbreviate returns an observer that reads a name from a column, and writes the initial.
 func abbreviate(from percolator.TypedColumn[string]) percolator.ObserverFunc {
 	return func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 		who, ok, err := from.Get(ctx, tx, n.Row)
@@ -119,7 +119,7 @@ func rename(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 	return err
 }
 
-// put writes a value, or deletes the cell if there is none.
+// put writes value if ok is set, and deletes the cell otherwise.
 func put(tx *percolator.Tx, row string, to percolator.TypedColumn[string], value string, ok bool) {
 	if ok {
 		to.Set(tx, row, value)

@@ -69,10 +69,11 @@ func begin(_ context.Context, tx *percolator.Tx, n percolator.Notification) erro
 	return nil
 }
 
-// spread notifies one page of an author's followers, and then its own row for the next page.
+// spread notifies one page of an author's followers, and then the author's row, so that it runs
+// again for the next page.
 func spread(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	from, ok, err := cursor.Get(ctx, tx, n.Row)
-	if err != nil || !ok { // without a cursor, all followers are notified
+	if err != nil || !ok { // no cursor: all followers have been notified
 		return err
 	}
 	last, count := "", 0
@@ -92,7 +93,7 @@ func spread(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 		cursor.Delete(tx, n.Row)
 		return nil
 	}
-	cursor.Set(tx, n.Row, last+"\x00") // the row after it
+	cursor.Set(tx, n.Row, last+"\x00") // the first row after last
 	tx.Notify(n.Row, pages)
 	return nil
 }

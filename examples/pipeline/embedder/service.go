@@ -13,7 +13,7 @@ import (
 type Config struct {
 	Latency  time.Duration // of each accepted call
 	Rate     int           // accepted calls per second; 0: unlimited
-	Failures float64       // fraction of calls that fail; every other one is paid for, and its answer lost
+	Failures float64       // fraction of calls that fail, alternately before and after payment
 }
 
 // MaxTexts is the maximum number of texts per call.
@@ -35,8 +35,8 @@ type Bill struct {
 	Failed  int `json:"failed"`  // calls that failed before they were paid for
 	Lost    int `json:"lost"`    // calls that were paid for and whose answer was lost
 
-	Paid     int `json:"paid"`     // texts
-	Distinct int `json:"distinct"` // texts, each counted once
+	Paid     int `json:"paid"`     // texts, once per key
+	Distinct int `json:"distinct"` // different texts that were paid for
 	Repeated int `json:"repeated"` // texts under a key that was already paid for
 }
 
@@ -47,7 +47,7 @@ type Service struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	next   time.Time       // when the next call is accepted
+	next   time.Time       // earlier calls are refused
 	keys   map[string]bool // paid for
 	texts  map[string]bool // paid for
 	bill   Bill
@@ -102,7 +102,7 @@ func (s *Service) embed(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if lost {
-		panic(http.ErrAbortHandler) // closes the connection
+		panic(http.ErrAbortHandler) // closes the connection without an answer
 	}
 	vectors := make([][]float32, len(q.Texts))
 	for i, text := range q.Texts {

@@ -40,7 +40,7 @@ type line struct {
 	Horizon uint64 `json:"horizon,omitempty"`
 }
 
-// Index is the index. Its methods are safe for concurrent use.
+// Index is a vector index in a file. Its methods are safe for concurrent use.
 type Index struct {
 	path string
 
@@ -152,7 +152,7 @@ func (x *Index) Search(vector []float32, count int) []Hit {
 // write appends the lines, syncs the file, and then changes the entries.
 func (x *Index) write(lines []line) error {
 	if x.failed != nil {
-		return fmt.Errorf("vectors: restart the index: %w", x.failed)
+		return fmt.Errorf("vectors: an earlier write failed; restart the index: %w", x.failed)
 	}
 	if len(lines) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 type Result struct {
 	Pages, Clusters, Links int // as computed from the files
 	Differences            int
-	First                  []Difference // the first of them
+	First                  []Difference // the first differences
 }
 
 // Verify computes the index of the first limit pages below dir (0 means all), reads the index in

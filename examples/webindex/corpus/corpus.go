@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// generation is part of the marker: raise it when the same sources generate different pages.
+// generation is part of the marker file: raise it when the same sources generate different pages.
 const generation = "2"
 
 // DefaultDir returns the default directory of Generate, which is below the user's cache directory.
@@ -64,7 +64,7 @@ func toolchain(ctx context.Context) (root, label string, err error) {
 		return "", "", err
 	}
 	version, err := os.ReadFile(filepath.Join(root, "VERSION"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a toolchain built from a checkout has none
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a toolchain built from a checkout lacks it
 		return "", "", fmt.Errorf("corpus: %w", err)
 	}
 	return root, generation + " " + root + " " + string(version), nil

@@ -28,7 +28,7 @@ func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edi
 		return Edits{}, fmt.Errorf("corpus: the share to edit, %v, must be above 0 and at most 1", share)
 	}
 	if a, b := filepath.Clean(src), filepath.Clean(dst); a == b {
-		return Edits{}, fmt.Errorf("corpus: %s is not edited in place", a)
+		return Edits{}, fmt.Errorf("corpus: cannot edit %s in place: the edited tree needs another directory", a)
 	}
 	files, err := read(ctx, src)
 	if err != nil {

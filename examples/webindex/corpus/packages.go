@@ -114,7 +114,7 @@ func load(dir, path string, names []string) (*pkg, error) {
 	}
 	var mode doc.Mode
 	if path == "builtin" {
-		mode = doc.AllDecls // its names are in lower case
+		mode = doc.AllDecls // it documents names in lower case
 	}
 	d, err := doc.NewFromFiles(p.fset, files, path, mode)
 	if err != nil {

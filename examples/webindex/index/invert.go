@@ -75,7 +75,7 @@ type hanger struct {
 	source    string
 	was       map[string]hanging // by target
 	lines     []string           // of inverted
-	published map[string]bool    // canonical URLs that are notified
+	published map[string]bool    // canonical URLs that publish has notified
 }
 
 // hang stores one link under its target's canonical URL. It does not write an entry that exists

@@ -15,7 +15,7 @@ import (
 // unit is a rank of 1 in the arithmetic of package schema.
 const unit = 1 << 20
 
-// errShare reports that a cell of the column share that no run of rank has written.
+// errShare reports that a cell of the column share has a value that no run of rank has written.
 var errShare = errors.New("index: not a share")
 
 // scores has one element per round: a URL's rank after the round, or the share of it that each
@@ -29,7 +29,7 @@ func round(x uint64) uint64 {
 	if n <= 0 {
 		return x
 	}
-	return (x + 13<<n>>5) >> n << n // up from 19/32 of a step on
+	return (x + 13<<n>>5) >> n << n // rounded up from 19/32 of a step on
 }
 
 // after returns the ranks, after each round, of a URL that receives the shares.
@@ -99,7 +99,7 @@ func rank(ctx context.Context, t Tx, url string) error {
 		value = strconv.Itoa(final)
 	}
 	if put(t, old, url, schema.Pages(schema.Rank), []byte(value)) {
-		// also if it is set: a concurrent publish removes it, and must not
+		// also if it is set already, to conflict with a concurrent publish, which deletes it
 		t.Set(url, schema.Pages(schema.Moved), []byte{1})
 		t.Notify(url, schema.Pages(schema.Publish))
 	}

@@ -24,7 +24,7 @@ type observer struct {
 //
 // All take small batches, since half of what a run costs is its transaction. A batch is
 // several runs, each of which sees what those before it have written, and keeps the rules as
-// if it were alone. Larger ones of rank and publish, which both write moved, meet too often.
+// if it were alone. Larger batches of rank and publish, which both write moved, conflict too often.
 func observers() []observer {
 	return []observer{
 		{"process", schema.Pages(schema.Raw), false, process, 16, 8},

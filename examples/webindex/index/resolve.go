@@ -160,9 +160,9 @@ func leave(t Tx, before, next, url string) {
 }
 
 // join starts a membership ("HASH kind" or ""). The first page of a cluster founds it and is its
-// canonical page; no other needs a notification (Figure 2). Others are registered now and read the
-// canonical page in their next run (rule 2); a page also triggers the election of the canonical
-// one.
+// canonical page; no other page needs a notification (the paper's Figure 2). Later members are
+// registered now and read the canonical page in their next run (rule 2); a page, unlike a stub,
+// also triggers the election of the canonical one.
 func join(ctx context.Context, t Tx, membership, url string) (founded bool, err error) {
 	if membership == "" {
 		return false, nil

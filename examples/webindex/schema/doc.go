@@ -68,9 +68,9 @@
 //	rank(t)   = r(t, Rounds) in thousandths, rounded down
 //
 // All are integers, multiples of 1/2^20; quotients are rounded down. Then round keeps the
-// Digits leading binary digits and goes up from 19/32 of a step on. One half would not
-// do: 1/2 + 300 · 1/20 lies there, and every change would push it to the other side. The
-// average rank is 1, less what is lost in pages without links.
+// Digits leading binary digits and goes up from 19/32 of a step on. Half a step would not
+// do: 1/2 + 300 · 1/20 lies exactly there, and every change would push it to the other side.
+// The average rank is 1, less what is lost in pages without links.
 //
 // Rounds instead of a fixed point: (t, k+1) depends on (s, k) alone, never on itself,
 // cycles of links or not. So
@@ -91,7 +91,7 @@
 // It is written, once the page's other cells are, whenever the page's content (title,
 // text), its rank, its anchors or the number of pages that link to its cluster changed,
 // or when it became canonical; it is deleted when the page stopped being canonical or is
-// gone. A strong observer of doc therefore sees every change of what a search shows, of
-// deletions the delete. Duplicates are not part of it: they are the rows of members with
-// prefix Hash, looked up when they are shown.
+// gone. A strong observer of doc therefore sees every change of what a search shows; if the
+// page is gone or no longer canonical, it sees the deletion of doc. Duplicates are not part of
+// doc: they are the rows of members with prefix Hash, looked up when they are shown.
 package schema

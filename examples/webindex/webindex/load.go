@@ -16,7 +16,7 @@ import (
 type loader struct {
 	*application
 	dir  string
-	from percolator.Timestamp // before the first page
+	from percolator.Timestamp // before the first page is loaded
 
 	loaded, unchanged, removed atomic.Int64
 }
@@ -67,7 +67,7 @@ func (l *loader) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for url := range have { // what no file of the tree accounted for
+	for url := range have { // pages that are in no file of the tree
 		if err := work.Load(ctx, l.remove(url)); err != nil {
 			return err
 		}

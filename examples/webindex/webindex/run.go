@@ -21,8 +21,8 @@ import (
 const (
 	closeTimeout = 20 * time.Second
 	showDiffs    = 20
-	// workers is the number of concurrent runs of observers. They mostly wait for timestamps, locks
-	// and syncs, which they share (§2.5).
+	// workers is the number of concurrent runs of observers. They mostly wait: for locks, and for
+	// timestamps and syncs, each of which serves several runs (§2.5).
 	workers = 64
 	// exporting is the number of additional runs that wait for the full-text index.
 	exporting = 1
@@ -86,7 +86,7 @@ func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 	case ctx.Err() != nil && o.exit:
 		return errInterrupted
 	case ctx.Err() != nil:
-		return nil // as it is meant to end; nothing is lost, the next run goes on
+		return nil // an interrupt is the usual end; the next run continues
 	case err != nil || o.exit:
 		return err
 	}
@@ -228,7 +228,7 @@ func (a *application) fill(ctx context.Context, l *loader) (loaded time.Duration
 		err = a.settle(ctx)
 	}
 	if err == nil {
-		_, err = a.export.Fill(ctx, a.db) // what was changing when the index was opened
+		_, err = a.export.Fill(ctx, a.db) // the pages that Start omitted, since they were changing
 	}
 	return loaded, err
 }

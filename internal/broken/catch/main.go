@@ -80,7 +80,7 @@ func run(ctx context.Context, only []string) error {
 		}
 	}
 	if len(only) > 0 && len(chosen) != len(only) {
-		return fmt.Errorf("not all of %v are names of properties", only)
+		return fmt.Errorf("not all of %v are names of properties (patches in testdata/broken, without .patch)", only)
 	}
 	if err := build(ctx, root, dir, chosen); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 	}
 	began = time.Now()
 	if out, err := p.execute(ctx, binary, append(env, "BROKEN=")); err != nil {
-		return "", fmt.Errorf("the test fails with nothing broken too%s: %w\n%s", seed, err, out)
+		return "", fmt.Errorf("the test also fails with nothing broken%s: %w\n%s", seed, err, out)
 	}
 	passed := time.Since(began)
 	return fmt.Sprintf("caught by %s in %v, sound in %v%s: %s", p.test,
@@ -211,7 +211,7 @@ func (p *property) execute(ctx context.Context, binary string, env []string) ([]
 	case err == nil && bytes.Contains(out, []byte("--- SKIP: ")):
 		return out, errSkipped
 	case err == nil && !bytes.Contains(out, []byte("--- PASS: ")):
-		return out, errors.New("no test ran")
+		return out, errors.New("no test ran: the name in the table matches none")
 	}
 	return out, err
 }

@@ -33,7 +33,7 @@ const (
 	cells   // that users can see
 	garbage // entries that wait to be collected
 	lag     // milliseconds from the least bound of history to now
-	restart // milliseconds from the node's last start to ready; 0: it has had one life
+	restart // milliseconds from the node's last restart to ready; 0: not restarted yet
 	numFigures
 )
 
@@ -100,7 +100,7 @@ func (s *soak) measure(ctx context.Context) (f figures, err error) {
 	return f, nil
 }
 
-// status is that of the tablets of users' tables.
+// status returns the status of each tablet of users' tables.
 func (s *soak) status(ctx context.Context) ([]*pb.StatusResponse, error) {
 	status, err := handle.Client(s.DB).Transport().NodeStatus(ctx)
 	if err != nil {

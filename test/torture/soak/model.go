@@ -13,7 +13,7 @@ import (
 type model struct {
 	may     map[string][]string // row: texts; "" is a document that does not exist
 	next    int                 // id of the next new document
-	written int                 // generations given out
+	written int                 // generation of the newest draft
 }
 
 func newModel() *model { return &model{may: map[string][]string{}} }

@@ -42,10 +42,10 @@ var (
 
 const (
 	lockTTL = 3 * time.Second
-	// failed runs before a notification is parked: the backoff between them is the soak's
-	// to wait for
+	// failed runs before a notification is parked: few, because the soak waits for the backoff
+	// between them
 	maxAttempts = 3
-	bad         = "bad" // the word that "count" refuses while it is told to
+	bad         = "bad" // the word that "count" refuses while the cell refuse is set
 	controlRow  = "count"
 )
 

@@ -309,9 +309,9 @@ func (s *soak) nothingLeft(ctx context.Context) error {
 	return err
 }
 
-var errNotInTime = errors.New("soak: not in time")
+var errNotInTime = errors.New("soak: an awaited condition did not hold in time")
 
-// until polls a condition until it holds.
+// until polls a condition until it holds, at most for within; then it returns errNotInTime.
 func until(ctx context.Context, within time.Duration, ask func() (bool, error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -148,12 +148,12 @@ func check(ctx context.Context, call *app.Invocation) error {
 	}
 	for team, members := range want {
 		if list, _, err := roster.Get(ctx, s, team); err != nil || len(list) != members {
-			return errors.Join(err, fmt.Errorf("%s lists %d of %d", team, len(list), members))
+			return errors.Join(err, fmt.Errorf("%s lists %d greetings, want %d", team, len(list), members))
 		}
 	}
 	sum, _, err := heads.Get(ctx, s, "all")
 	if err != nil || sum != int64(people) {
-		return errors.Join(err, fmt.Errorf("%d heads are counted, not %d", sum, people))
+		return errors.Join(err, fmt.Errorf("%d heads are counted, want %d", sum, people))
 	}
 	fmt.Fprintf(call.Stdout, "%d people in %d teams, all greeted, listed and counted\n",
 		people, len(want))

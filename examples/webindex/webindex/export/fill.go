@@ -12,7 +12,7 @@ import (
 
 // Config is the location of the index and its batching.
 type Config struct {
-	Dir     string         // of the index alone
+	Dir     string         // holds the index and nothing else
 	Cluster string         // id of the repository; an index of another one is replaced
 	DB      *percolator.DB // the repository
 	Anew    bool           // replace the index by a new one
@@ -39,7 +39,7 @@ func (x *Exporter) Start(ctx context.Context, cfg Config) error {
 
 // start begins to export to a sink, which is the index except in tests.
 func (x *Exporter) start(index *Index, s sink, linger time.Duration) {
-	x.turn <- struct{}{} // observers run already
+	x.turn <- struct{}{} // an observer may call Apply already
 	defer func() { <-x.turn }()
 	x.index, x.sink, x.linger = index, s, linger
 }

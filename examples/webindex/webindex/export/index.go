@@ -17,7 +17,7 @@ import (
 // lockTimeout limits the wait for another process to close the index.
 const lockTimeout = "5s"
 
-// Keys of what the index says about itself.
+// Keys under which the index stores its format, its cluster, and that it has been filled.
 var (
 	keyFormat  = []byte("webindex.format")
 	keyCluster = []byte("webindex.cluster")

@@ -14,7 +14,7 @@ import (
 type Result struct {
 	Documents   int // in the repository
 	Differences int
-	First       []string // the first of them, one line each
+	First       []string // the first differences, one line each
 }
 
 // String returns the counts, then one line per difference.
@@ -113,7 +113,7 @@ func (v *verifier) differ(format string, args ...any) {
 func (v *verifier) compare(p found) error {
 	hash, isPage := strings.CutPrefix(p.content, schema.Prefix(schema.KindPage))
 	if !isPage || p.canon != "" {
-		return nil // a document too many shows in their number
+		return nil // an entry that it has nevertheless shows in the number of documents
 	}
 	v.Documents++
 	have, ok, err := v.index.Lookup(p.url)

@@ -89,7 +89,7 @@ func (s *Server) find(ctx context.Context, terms []term, number int) (found, err
 		if err != nil {
 			return found{}, err
 		}
-		if !ok { // it went since
+		if !ok { // deleted since the search
 			continue
 		}
 		r := result(d, hit)

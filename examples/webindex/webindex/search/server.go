@@ -25,8 +25,8 @@ const (
 	requestTimeout = 10 * time.Second
 	headerTimeout  = 5 * time.Second
 	maxHeader      = 16 << 10
-	maxAtOnce      = 16 // searches; others are asked to come again
-	// others wait to be accepted: the node beside us needs file descriptors too
+	maxAtOnce      = 16 // concurrent searches; further ones are refused with status 503
+	// further ones wait to be accepted: the node in this process needs file descriptors too
 	maxConnections = 256
 )
 
@@ -129,7 +129,7 @@ func (s *Server) style(w http.ResponseWriter, r *http.Request) {
 type view struct {
 	Query    string
 	MaxQuery int
-	Error    string // what is wrong with the query, or that something else is
+	Error    string // what is wrong with the query, or that the search failed; "": neither
 	Searched bool
 	Total    uint64
 	First    int // number of the first result on this page
@@ -190,7 +190,7 @@ func (s *Server) fill(ctx context.Context, v *view, page string) int {
 	}
 	if bad := (*queryError)(nil); errors.As(err, &bad) {
 		if len(v.Query) > maxQuery {
-			v.Query = "" // a page that repeats it would be as long
+			v.Query = "" // too long to be repeated on the page
 		}
 		v.Error = strings.ToUpper(bad.reason[:1]) + bad.reason[1:] + "." // reasons begin with ASCII
 		return http.StatusBadRequest

@@ -73,7 +73,8 @@ func snippet(text string, found search.TermLocationMap) []Segment {
 	return out
 }
 
-// densest returns the index of the first span of the best window; -1 if there are no spans.
+// densest returns the index of the span at which the best window begins: the one with the most
+// distinct matches and, of equal ones, the most matches. It returns -1 if there are no spans.
 func densest(at []span) int {
 	best, bestTerms, bestCount := -1, 0, 0
 	for i := range at {
