@@ -136,7 +136,7 @@ func edit(files []file) (kept []file, gone []string, err error) {
 		kept = append(kept, f)
 	}
 	if len(gone) == 0 {
-		return nil, nil, errors.New("too few files to edit")
+		return nil, nil, errors.New("too few files to edit: give more packages")
 	}
 	return kept, gone, nil
 }

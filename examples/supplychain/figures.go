@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// figures loads lists into a temporary node in this process, and compares cascades with a batch
-// computation.
+// figures loads lists into a temporary node in this process, and compares the cost of each
+// advisory, until no run of an observer is left, with that of a batch computation.
 func figures(ctx context.Context, call *app.Invocation, verifying bool) (err error) {
 	dir, err := os.MkdirTemp("", "supplychain-")
 	if err != nil {
@@ -79,7 +79,7 @@ func figures(ctx context.Context, call *app.Invocation, verifying bool) (err err
 	return nil
 }
 
-// costs measures what steps take.
+// costs measures the time that steps take.
 type costs struct {
 	out io.Writer
 	// used is the processor time of the last step. unit is that of the batch computation, with

@@ -18,7 +18,7 @@ import (
 const contentPolicy = "default-src 'none'; base-uri 'none'; form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// shown is the number of names on the page of an advisory.
+// shown is the maximum number of advisories, or of names that an advisory reaches, on a page.
 const shown = 1000
 
 var pages = template.Must(template.New("").Parse(`<!DOCTYPE html>

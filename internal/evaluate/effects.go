@@ -42,9 +42,10 @@ func effects(v View, req *pb.PendingRequest) *pb.EffectsResponse {
 }
 
 // undecided reports whether an observed column of the table has a write's lock whose start
-// timestamp, or lower origin, is at most until. Locks without a write notify no observer. With
-// reserved, reservations count too, for callers that must not miss a commit that is about to be
-// answered; callers that wait for a commit's effects already have its answer.
+// timestamp or, if lower, origin is at most until. Locks without a write notify no observer. With
+// reserved, reservations with a commit timestamp of at most until count too, for callers that must
+// not miss a commit that is about to be answered; callers that wait for a commit's effects already
+// have its answer.
 func undecided(v View, table mvcc.TableID, until mvcc.Timestamp, reserved bool) bool {
 	span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: table})
 	if !ok {

@@ -154,7 +154,7 @@ func (n *Node) WaitIdle(t testing.TB) {
 	Eventually(t, time.Minute, "no run", func() bool {
 		return !slices.ContainsFunc(n.Dispatcher.Stats(), func(s observer.Stats) bool { return s.Running > s.Stuck })
 	})
-	if _, err := n.Dispatcher.Rows(ctx); err != nil { // it has counted the last run first
+	if _, err := n.Dispatcher.Rows(ctx); err != nil { // it answers after counting the last run
 		t.Fatal(err)
 	}
 }

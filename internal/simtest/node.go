@@ -147,7 +147,7 @@ func (m *machine) crash(unplug bool) error {
 	return m.joinGoroutines(l)
 }
 
-// joinGoroutines joins the goroutines of a dead process.
+// joinGoroutines waits for the goroutines of a dead process, and reopens what it left of its store.
 func (m *machine) joinGoroutines(l *life) error {
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()

@@ -12,7 +12,7 @@ import (
 // cpuGroups is the directory of CPU quotas in version 1 of cgroups.
 const cpuGroups = "/sys/fs/cgroup/cpu"
 
-// quotaPeriod is the time over which the kernel counts a quota, in microseconds; it is the default.
+// quotaPeriod is the kernel's default period of a CPU quota, in microseconds.
 const quotaPeriod = 100_000
 
 func groupOf(p *Process) string {

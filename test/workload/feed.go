@@ -37,7 +37,7 @@ type fed struct {
 
 	mu    sync.Mutex
 	last  int
-	there map[string]bool // by row: it must be there, or must not; a row that is absent here may be
+	there map[string]bool // by row: must exist (true) or must not (false); no entry: may exist
 }
 
 // feed changes the next row.

@@ -195,8 +195,8 @@ func (w *Timers) compare(ctx context.Context, db *percolator.DB) (waiting string
 		case !there:
 			waiting = row
 		case took < due.after.Truncate(time.Millisecond):
-			return "", fmt.Errorf("workload: timers: TIMER-EARLY: row %s was run for %v after the "+
-				"timer's commit, which is less than its delay, %v", row, took, due.after)
+			return "", fmt.Errorf("workload: timers: TIMER-EARLY: row %s: a run began %v after the "+
+				"timer's commit, and its delay is %v", row, took, due.after)
 		}
 	}
 	for row := range w.bursts {

@@ -34,7 +34,7 @@ func (x *Index) Handler() http.Handler {
 	return mux
 }
 
-// handle decodes the body of a request for do.
+// handle returns a handler that calls do with a request's decoded body and answers with the result.
 func handle[T any](do func(T) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var body T

@@ -43,7 +43,7 @@ func elect(ctx context.Context, t Tx, hash string) error {
 	}
 	t.Set(hash, schema.Clusters(schema.Canonical), []byte(best))
 	if best != "" && best != string(old.get(hash, schema.Clusters(schema.Canonical))) {
-		// the members are looked up later (rule 3)
+		// announce looks up the members later (rule 3)
 		t.Set(hash, schema.Clusters(schema.Elected), []byte(best))
 	}
 	return nil

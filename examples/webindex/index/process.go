@@ -52,7 +52,8 @@ func redirect(content string) string {
 	return ""
 }
 
-// move replaces the stub's entry in the table of stubs by target.
+// move replaces the stub's entry under the target from, in the table stubs, by one under to. "" is
+// no target.
 func move(t Tx, from, to, stub string) {
 	if from != "" {
 		t.Delete(schema.Row(from, stub), schema.StubFrom())

@@ -22,7 +22,7 @@ type cost struct {
 }
 
 // messages returns the messages to tablets per page, by operation, and how many cells were read:
-// without the cache, prefetching and several cells in a message, each would be a message.
+// without the cache, prefetching and several cells in a message, each cell would be a message.
 func (c cost) messages() string {
 	pages, total := float64(c.changed), 0.0
 	names := slices.SortedFunc(maps.Keys(c.sent.Messages), func(a, b string) int {

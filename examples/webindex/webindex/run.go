@@ -161,8 +161,8 @@ func (a *application) serve(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
-// close stops everything, even if ctx has ended: the search page first, because it reads the rest,
-// and the export last, because the node's observers wait for it.
+// close stops everything, even if ctx has ended: the search page first, because it reads the
+// full-text index and the node, and the export last, because the node's observers wait for it.
 func (a *application) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()

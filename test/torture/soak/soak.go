@@ -84,7 +84,7 @@ type soak struct {
 	gone   []string // rows of deleted documents
 	limits limits
 	now    figures
-	most   figures // since the warm-up
+	most   figures // the greatest values since the warm-up
 	did    [numActivities]int
 }
 

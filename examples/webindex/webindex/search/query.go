@@ -64,7 +64,7 @@ var fieldNames = map[string]string{
 }
 
 // parse reads words and "phrases", each of which a page must have, or, after "-", must
-// not have; "title:", "text:", "anchor:" and "url:" before one look there only.
+// not have; "title:", "text:", "anchor:" or "url:" before one restricts it to that field.
 func parse(text string) ([]term, error) {
 	if !utf8.ValidString(text) {
 		return nil, refuse("that is no text")
