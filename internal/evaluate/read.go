@@ -105,7 +105,7 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 			return nil, &r.Lock.Lock, nil
 		}
 		if bytes += len(r.Value); i > 0 && bytes > v.Limits().Batch {
-			out.get.Results = out.get.Results[:i] // the caller requests the rest
+			out.get.Results = out.get.Results[:i] // the caller sends a Get for the others
 			break
 		}
 		if req.Origins && notifies(v, cell) {

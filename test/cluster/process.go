@@ -171,7 +171,7 @@ func (p *Process) endTrace() {
 // starts again.
 func (p *Process) CutPower() error {
 	if p.Disk == nil {
-		return fmt.Errorf("%w: the node's directory is on no disk of its own", ErrUnable)
+		return fmt.Errorf("%w: the node's directory is on no disk of its own; set Config.Disks", ErrUnable)
 	}
 	if !p.Running() {
 		return ErrNotRunning

@@ -109,7 +109,7 @@ func Diff(want, have *Index, limit int) (n int, first []Difference) {
 	return n, first
 }
 
-// mark distinguishes an empty value from an absent one.
+// mark returns the value, "(empty)" if it is empty, or "" if it is absent.
 func mark(m map[string]string, key string) string {
 	value, there := m[key]
 	if there && value == "" {

@@ -49,7 +49,7 @@ func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edi
 // sorted names: the same tree, share and seed give the same edits on every machine.
 type editor struct {
 	files map[string][]byte
-	pages []string // the pages that are there, edited or not
+	pages []string // the pages that the tree has now, edited or not
 	seed  uint64   // also in the texts, so that edits of different seeds differ
 	rng   *rand.Rand
 	done  Edits
@@ -142,7 +142,7 @@ func insert(content []byte, text string) []byte {
 	return slices.Concat(content[:at], []byte(text+"\n"), content[at:])
 }
 
-// tag replaces one anchor tag; a page without any gets a paragraph instead.
+// tag replaces a random anchor tag by the template; a page without any gets a paragraph instead.
 func (e *editor) tag(content []byte, template string) []byte {
 	tag := regexp.MustCompile(`<a [^>]*>`)
 	all := tag.FindAllSubmatchIndex(content, -1)

@@ -96,7 +96,7 @@ func skip(name string) bool {
 	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".")
 }
 
-// load parses one package. Files are by name, without tests and those for other platforms.
+// load parses one package: the files with these names, none of them for tests or other platforms.
 func load(dir, path string, names []string) (*pkg, error) {
 	p := &pkg{fset: token.NewFileSet(), imports: map[string]string{}, file: map[string]string{}}
 	var files []*ast.File

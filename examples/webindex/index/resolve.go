@@ -179,8 +179,8 @@ func join(ctx context.Context, t Tx, membership, url string) (founded bool, err 
 		}
 	}
 	t.Set(schema.Row(hash, url), schema.MemberKind(), []byte(kind))
-	// who joins at the same time finds this canonical page by its next run, or writes the
-	// cell too
+	// A page that joins at the same time finds this canonical page in its next run, or writes
+	// the cell too and conflicts.
 	if founded {
 		t.Set(hash, schema.Clusters(schema.Canonical), []byte(url))
 		return true, nil

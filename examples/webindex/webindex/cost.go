@@ -15,7 +15,7 @@ import (
 type cost struct {
 	changed int64         // pages that were loaded or removed
 	took    time.Duration // until they were indexed
-	cpu     time.Duration // of the whole process, user and system, meanwhile
+	cpu     time.Duration // of the whole process in that time, user and system
 	ranked  uint64        // runs of rank
 	initial uint64        // runs of rank in the first crawl; 0 in the first crawl itself
 	sent    percolator.Stats

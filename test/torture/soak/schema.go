@@ -152,7 +152,7 @@ func add(ctx context.Context, tx *percolator.Tx, had, has map[string]int) error 
 	return nil
 }
 
-// number reads a counter; none is 0.
+// number reads a counter; an absent one is 0.
 func number(v []byte) (int, error) {
 	if len(v) == 0 {
 		return 0, nil

@@ -26,7 +26,7 @@ type Options struct {
 	History time.Duration
 	// Docs is the approximate number of documents. Defaults to 1500.
 	Docs int
-	// Tablets is the number of tablets from which on no command splits one. Defaults to 30.
+	// Tablets is the number of tablets at which the soak stops splitting tables. Defaults to 30.
 	Tablets int
 	// Rest is the number of cycles between two rests, or more while snapshots are held.
 	// Defaults to 20.

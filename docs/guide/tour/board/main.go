@@ -119,7 +119,7 @@ func hire(ctx context.Context, call *app.Invocation) error {
 	return l.Close()
 }
 
-// check compares names, greetings, rosters and heads of one snapshot.
+// check fails unless the greetings, rosters and heads of one snapshot match its names.
 func check(ctx context.Context, call *app.Invocation) error {
 	db, err := call.DB(ctx)
 	if err != nil {
