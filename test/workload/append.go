@@ -160,7 +160,8 @@ func readList(ctx context.Context, r percolator.Reader, key string) ([]int64, er
 	for s := range strings.SplitSeq(string(data), ",") {
 		v, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("workload: list append: row %s holds %q, want numbers separated by commas", key, data)
+			return nil, fmt.Errorf("workload: list append: row %s holds %q, want numbers separated by commas",
+				key, data)
 		}
 		out = append(out, v)
 	}

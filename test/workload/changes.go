@@ -107,14 +107,14 @@ func (c *ChangeCheck) Compare(ctx context.Context, db *percolator.DB, rows ...pe
 		delete(want, key)
 		switch {
 		case v.Deleted && there:
-			return fmt.Errorf("at %d, the feed has %v deleted at %d, and the snapshot has %q, committed at %d", c.resolved,
-				key, v.CommitTS, cell.Value, cell.CommitTS)
+			return fmt.Errorf("at %d, the feed has %v deleted at %d, and the snapshot has %q, committed at %d",
+				c.resolved, key, v.CommitTS, cell.Value, cell.CommitTS)
 		case !v.Deleted && !there:
 			return fmt.Errorf("at %d, the feed has %v as %q, committed at %d, and the snapshot lacks it", c.resolved,
 				key, v.Value, v.CommitTS)
 		case !v.Deleted && (cell.CommitTS != v.CommitTS || !bytes.Equal(cell.Value, v.Value)):
-			return fmt.Errorf("at %d, the feed has %v as %q, committed at %d, and the snapshot as %q, committed at %d", c.resolved,
-				key, v.Value, v.CommitTS, cell.Value, cell.CommitTS)
+			return fmt.Errorf("at %d, the feed has %v as %q, committed at %d, and the snapshot as %q, "+
+				"committed at %d", c.resolved, key, v.Value, v.CommitTS, cell.Value, cell.CommitTS)
 		}
 	}
 	for key, cell := range want {

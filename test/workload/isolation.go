@@ -250,7 +250,8 @@ func WriteSkew(ctx context.Context, db *percolator.DB) (happened bool, err error
 		a, errX := number(ctx, tx, x)
 		b, errY := number(ctx, tx, y)
 		if err := errors.Join(errX, errY); err != nil || a+b != 0 {
-			return nil, errors.Join(err, fmt.Errorf("workload: write skew: the new cells hold %d and %d before the first commit, want 0", a, b),
+			return nil, errors.Join(err, fmt.Errorf("workload: write skew: the new cells hold %d and %d "+
+				"before the first commit, want 0", a, b),
 				tx.Rollback(ctx))
 		}
 		tx.Set(cell, value, []byte("1"))

@@ -84,7 +84,8 @@ func (m *steps) order() error {
 	var latest time.Duration // the latest call so far
 	for i, d := range m.done {
 		if d.commit <= d.start {
-			return fmt.Errorf("workload: monotonic: number %d started at %d, which is not below its commit at %d", d.number, d.start, d.commit)
+			return fmt.Errorf("workload: monotonic: number %d started at %d, which is not below its commit at %d",
+				d.number, d.start, d.commit)
 		}
 		if i > 0 {
 			before := m.done[i-1]
