@@ -22,7 +22,8 @@ import (
 // ErrUnavailable and ErrClosed.
 type Admin struct{ db *DB }
 
-// Admin returns the control of the cluster. It uses the handle and ends with it.
+// Admin returns the control of the cluster. It sends its requests through the handle: after
+// DB.Close its methods return ErrClosed.
 func (db *DB) Admin() *Admin { return &Admin{db} }
 
 // call makes one request to the service for operators.
@@ -63,8 +64,8 @@ type Observer struct {
 type RunStats struct {
 	Runs        uint64 // begun
 	Commits     uint64
-	Conflicts   uint64 // not counted as failures
-	Failures    uint64 // errors, panics and deadlines
+	Conflicts   uint64 // repeated after a conflict or a lock; not counted as failures
+	Failures    uint64 // errors, panics and exceeded deadlines
 	Unavailable uint64 // no node served the run, or the function returned ErrUnavailable
 	Skipped     uint64 // found processed; the function was not called
 	Running     int    // now
@@ -151,7 +152,7 @@ func (a *Admin) LimitObserver(ctx context.Context, name string, runs int) (Obser
 // Role: operator.
 func (a *Admin) RetireObserver(ctx context.Context, name string) (ObserverInfo, error) {
 	info, err := a.control(ctx, &pb.ControlObserverRequest{Name: name, Retire: true})
-	info.Retired = err == nil // the observer may be gone already
+	info.Retired = err == nil // also if the observer has been removed by now
 	return info, err
 }
 

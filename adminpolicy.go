@@ -17,15 +17,15 @@ type Policy struct {
 	CollectionMaxHold time.Duration // maximum age of held versions, as by snapshots; 0: 10·History
 	NoCollection      bool          // keep all old versions
 	ReplaceDeadAfter  time.Duration // how long a node may be down before its replicas are replaced
-	ForgetAfter       time.Duration // how long a node without replicas may be down; 0: forever
+	ForgetAfter       time.Duration // how long meta keeps a down node without replicas; 0: forever
 	SplitSize         uint64        // bytes above which a tablet is split
 	SplitLoad         uint64        // operations per second above which a tablet is split
 	SplitMaxTablets   int           // maximum number of tablets
 	NoSplits          bool          // split and merge tablets on request only
 	ClientMaxTables   int           // maximum number of tables created by one client; 0: no limit
 	ClientMaxTablets  int           // maximum number of tablets of these tables; 0: no limit
-	ClientRate        int           // cells per second that one client may use by each node; 0: no limit
-	ClientTableRate   int           // the same limit for each table; 0: no limit
+	ClientRate        int           // cells/s that each node reads or writes for one client; 0: no limit
+	ClientTableRate   int           // as ClientRate, but of each table separately; 0: no limit
 	HTTPLogin         bool          // require a login over HTTP, except for health
 	Leases            bool          // leaders answer reads under leases, without asking a quorum
 }
@@ -41,8 +41,8 @@ func (a *Admin) Policy(ctx context.Context) (Policy, error) {
 
 // SetPolicy calls change with the policy of the cluster, stores the settings that change has
 // altered, all or none, and returns the result when every live node has it. Concurrent changes of
-// other settings are kept. Durations are whole milliseconds. After an error the policy may be
-// changed, for example if a live node has not confirmed it. Role: operator.
+// other settings are kept. Durations are whole milliseconds. After an error the policy may
+// have changed all the same, for example if a live node has not confirmed it. Role: operator.
 func (a *Admin) SetPolicy(ctx context.Context, change func(*Policy)) (Policy, error) {
 	was, err := a.Policy(ctx)
 	if err != nil {

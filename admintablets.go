@@ -30,8 +30,8 @@ type ClusterNode struct {
 	LeadsMeta bool
 	Labels    map[string]string
 	Version   string
-	// Replicas is the number of the node's replicas, Leaders of those that lead, SizeBytes the
-	// total size of the replicas. All are 0 while the node is not alive.
+	// Replicas is the number of the node's replicas, Leaders the number of those that lead their
+	// tablets, and SizeBytes the total size of the replicas. All are 0 while the node is not alive.
 	Replicas, Leaders int
 	SizeBytes         uint64
 }

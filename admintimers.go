@@ -13,8 +13,9 @@ import (
 type Timer struct {
 	Row    string
 	Column Column
-	// Due is the earliest time at which it fires, by the oracle's time, in whole milliseconds. If
-	// its transaction committed late, Due is postponed.
+	// Due is the earliest time at which it fires, by the oracle's time, in whole milliseconds. The
+	// cluster replaces a Due that has passed by a later one if the delay since the commit has not,
+	// because the commit took long, and every 5 s while the tablet of Row does not respond.
 	Due time.Time
 }
 
@@ -48,8 +49,8 @@ func (a *Admin) Timers(ctx context.Context, col Column) iter.Seq2[Timer, error] 
 	}
 }
 
-// timers yields the timers at a timestamp in the order of their cells, from those after the row of
-// the table of timers on.
+// timers yields the timers that exist at a timestamp, in the order of their rows in the table of
+// timers (mvcc.TimerTable), beginning after the row after of that table.
 func (a *Admin) timers(ctx context.Context, at mvcc.Timestamp,
 	after string) iter.Seq2[mvcc.Timer, error] {
 	return func(yield func(mvcc.Timer, error) bool) {
@@ -78,9 +79,9 @@ func (a *Admin) timers(ctx context.Context, at mvcc.Timestamp,
 	}
 }
 
-// CancelTimer removes a timer that Timers has returned. It returns false if there is no such timer:
-// it has fired, was cancelled, or has another due time now, as while the node of its row is down;
-// then Timers returns it again. Role: operator.
+// CancelTimer removes a timer that Timers has returned. It returns false if the timer has
+// fired, was cancelled, or has got another due time since (Timer.Due); in the last case Timers
+// returns it with the new one. Role: operator.
 func (a *Admin) CancelTimer(ctx context.Context, t Timer) (cancelled bool, err error) {
 	err = a.db.Transact(ctx, func(ctx context.Context, tx *Tx) error {
 		at, err := tx.t.Start(ctx)
@@ -98,7 +99,7 @@ func (a *Admin) CancelTimer(ctx context.Context, t Timer) (cancelled bool, err e
 		cancelled, err = a.timerExists(ctx, at, timer)
 		if cancelled {
 			cell, _ := timer.Write()
-			tx.t.Fire(cell, nil, nil) // firing it meanwhile is a conflict
+			tx.t.Fire(cell, nil, nil) // conflicts if the cluster fires it first, and fn runs again
 		}
 		return err
 	})

@@ -14,7 +14,8 @@ type Change struct {
 	Cell
 	// Deleted reports that the cell was deleted.
 	Deleted bool
-	// Initial reports that the cell belongs to the state at the beginning: the commit is older.
+	// Initial reports that the cell belongs to the state with which an iteration from 0 begins: its
+	// commit is older than the iteration.
 	Initial bool
 	// Resolved, if not 0, makes the element a resolved timestamp, and all other fields zero: every
 	// change with a commit timestamp at or below it has been yielded before. It is a position from
@@ -206,8 +207,8 @@ func (db *DB) Subscriptions(ctx context.Context) ([]SubscriptionInfo, error) {
 	return out, nil
 }
 
-// DeleteSubscription deletes a subscription, and with it its hold on history. It succeeds if there
-// is none.
+// DeleteSubscription deletes a subscription, and with it its hold on history. It also succeeds if
+// there is no subscription of that name.
 func (db *DB) DeleteSubscription(ctx context.Context, name string) error {
 	if err := db.check(); err != nil {
 		return err

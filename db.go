@@ -84,11 +84,12 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 // Transact runs fn in a transaction and commits it. If the transaction met a conflict or a lock, or an
 // overloaded node refused it, Transact runs fn again, after a backoff, until ctx ends; the error then
 // wraps both ctx's error and that of the last run. MaxRetries sets a bound; the error is then a
-// *RetryError. It also runs fn again, once, if a table was dropped. Transact does not retry after
-// ErrCommitUnknown.
+// *RetryError. It also runs fn again, once, if a table was dropped after the client had looked up
+// its name, since a new table may have that name. Transact does not retry after ErrCommitUnknown.
 //
 // If fn returns an error, the transaction is rolled back and Transact returns that error unchanged,
-// unless a read of the transaction failed for such a reason: then fn runs again, whatever it returned.
+// unless a read of the transaction failed for one of these reasons: then fn runs again, whatever it
+// returned.
 //
 // The start timestamp is allocated by the first read or call of Tx.Start, or else at commit.
 func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,

@@ -29,10 +29,10 @@ var (
 	// ErrUnavailable reports that no node served the request in time.
 	ErrUnavailable = txn.ErrUnavailable
 	// ErrDiskFull is the ErrUnavailable of a node that refuses writes for lack of disk space, or of
-	// inodes, file descriptors or memory maps, as the text says; it still serves reads. The
-	// transaction is not committed. Provide what is lacking and run it again. If a node that
-	// accepts writes can lead the tablet instead, the operation is retried there until its deadline
-	// before this error is returned.
+	// inodes, file descriptors or memory maps, as the text says; it still serves reads.
+	// Unless the error also wraps ErrCommitUnknown, the transaction is not committed: provide what
+	// is lacking and run it again. If a node that accepts writes can lead the tablet instead, the
+	// operation is retried there until its deadline before this error is returned.
 	ErrDiskFull = txn.ErrDiskFull
 	// ErrNotifyOnly reports a write to a weak column, or a notification of a column that is
 	// not weak.

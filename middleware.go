@@ -15,9 +15,9 @@ import (
 // unless it returns an error. It must return a *PartialError of next unwrapped: see PartialError.
 type Middleware func(o ObserverSpec, next BatchFunc) BatchFunc
 
-// Use wraps all observers of the registry, those registered later included: it measures, logs or
-// limits runs in one place. The Middleware of the first Use is the outermost. Err reports a nil
-// one.
+// Use wraps m around the functions of all observers of the registry, those registered later
+// included, so that one place measures, logs or limits their runs. The Middleware of the first Use
+// is the outermost. Err reports a nil m.
 func (r *Registry) Use(m Middleware) {
 	if m == nil {
 		r.errs = append(r.errs, txn.Errorf("%w: middleware is nil", ErrInvalid))

@@ -112,7 +112,7 @@ type ObserverSpec struct {
 // opens. It is not safe for concurrent use.
 type Registry struct {
 	observers  []ObserverSpec
-	wrapped    []ObserverSpec // the first observers, with the middleware around their functions
+	wrapped    []ObserverSpec // copies of the first observers, within the middleware
 	middleware []Middleware   // outermost first
 	tables     []TableSpec
 	names      map[string]bool

@@ -10,7 +10,7 @@ type Stats struct {
 	Conflicts  uint64 // runs that ended with a conflict
 	Locked     uint64 // runs that ended because of a live lock
 	Unknown    uint64 // commits with an unknown outcome
-	Settled    uint64 // commits after a lost reply or a timeout, decided by a rollback at the primary
+	Settled    uint64 // commits without a clear reply, which a rollback at the primary then decided
 	Retries    uint64 // runs of Transact after the first
 	RolledBack uint64 // rollbacks of failed prewrites
 	Heartbeats uint64

@@ -12,12 +12,12 @@ import (
 // of the transaction, independent of the number of timers.
 //
 // A timer fires once d has passed since the commit timestamp both by the oracle's time and by
-// the clock of the node that leads meta. It usually fires within 250 ms of that, the first
-// timer within another second. It fires some seconds late if the oracle is ahead of the
-// clock, as after a failover, while many timers are due, or while no node serves the observed
-// row, and up to a minute late if the commit took more than two seconds. A non-positive d
-// fires as soon as possible. Timers fire approximately in the order in which they are due;
-// those of one row may collapse into one run, as all notifications do.
+// the clock of the node that leads meta. It usually fires within 250 ms of that, or
+// within 1.25 s if no other timer was pending. It fires some seconds late if the oracle is ahead
+// of the clock, as after a failover, while many timers are due, or while no node serves the
+// observed row, and up to a minute late if the commit took more than two seconds. A non-positive d
+// fires as soon as possible. Timers fire approximately in the order in which they are due; those
+// of one row may collapse into one run, as all notifications do.
 //
 // A row may have several timers; those due in the same millisecond are one. A transaction cannot
 // cancel or move a timer: record in the row what is due and when, and have the observer check that

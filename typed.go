@@ -41,7 +41,7 @@ type TypedCell[T any] struct {
 // CodecError reports a cell that could not be encoded or decoded. It wraps the codec's error.
 type CodecError struct {
 	Key    CellKey
-	Encode bool  // Encode failed, not Decode
+	Encode bool  // true: Encode failed; false: Decode failed
 	Err    error // of the codec
 }
 
