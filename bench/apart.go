@@ -20,8 +20,8 @@ import (
 // concurrent runs, of documents per run, and of all documents.
 const apart = "PERCOLATOR_BENCH_APART"
 
-// apartProcess is the other process. It ends when its standard input does, and then prints its
-// figures.
+// apartProcess is the process that runs the observer. It ends when its standard input does, and
+// then prints its figures.
 type apartProcess struct {
 	cmd   *exec.Cmd
 	stdin io.Closer

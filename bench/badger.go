@@ -22,7 +22,8 @@ const (
 // keysPerCaller is the number of cells that each caller uses in rotation.
 const keysPerCaller = 2000
 
-// kinds returns the kinds in the order of measurement: the ones compared most are adjacent.
+// kinds returns the kinds in the order of measurement: those that report compares are adjacent
+// where possible.
 func kinds() []kind {
 	return []kind{
 		{badgerGet, beginBadgerGet},

@@ -21,7 +21,7 @@ import (
 )
 
 // The cost of monitoring: a node with an active monitor compared with the same node without one,
-// in turns. Histograms are always on.
+// in turns. Both record the histograms of the metrics.
 
 // costs is the name of the section, for -only.
 const costs = "costs"
@@ -31,9 +31,10 @@ const costTarget = 0.97
 
 // watcher is a kind of monitoring.
 type watcher struct {
-	name  string
+	name string
+	// begin, unless nil, is called before the node opens, and after, unless nil, once it runs.
+	// watched.close calls both ends.
 	begin func(ctx context.Context, cfg *node.Config) (end func(), err error)
-	// after is called when the node runs.
 	after func(ctx context.Context, n *node.Node) (end func())
 }
 

@@ -59,8 +59,9 @@ func measureFanout(ctx context.Context, o options, out io.Writer) (err error) {
 	return nil
 }
 
-// fanOnce returns the times from the first call until the rows were written and until the last run
-// ended, and the processor time.
+// fanOnce writes the rows by one change or, unless one is set, by small transactions. It returns
+// the times from the first call until the rows were written and until the last run ended, and the
+// processor time.
 func fanOnce(ctx context.Context, o options, one bool) (written, done, cpu time.Duration, err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
 	if err != nil {

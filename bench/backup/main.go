@@ -228,7 +228,8 @@ func (b *bench) beside(ctx context.Context, rate string) (perSecond []float64, e
 	return perSecond, err
 }
 
-// load makes the callers read and write rows for the duration.
+// load makes the callers read and write rows for b.duration, and returns their transactions per
+// second.
 func (b *bench) load(ctx context.Context) (perSecond []float64, err error) {
 	seed, v := uint64(time.Now().UnixNano()), value(rand.New(rand.NewPCG(0, 0)))
 	random := make([]*rand.Rand, b.callers)

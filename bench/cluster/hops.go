@@ -89,7 +89,7 @@ func title(from, to mark) string {
 type hop struct{ phase, end string }
 
 // printHops prints one table per workload, with a column per build. The oracle runs on another node
-// than the table's leader, as the placement of leaders leaves it.
+// than the table's leader, as the placement of leaders would arrange it.
 func printHops(ctx context.Context, o options, chosen []workload, folders, names []string) error {
 	o.callers, o.apart = 1, true
 	for _, w := range chosen {

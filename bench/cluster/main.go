@@ -135,7 +135,8 @@ func measure(ctx context.Context, o options, w workload, binary string) (f turns
 	})
 }
 
-// follow calls f while a client of its own follows the table, if the workload wants that.
+// follow calls f. If w.followed is set, a client of its own follows the table, from before f begins
+// until f returns.
 func follow(ctx context.Context, addr string, w workload, f func() error) error {
 	if !w.followed {
 		return f()

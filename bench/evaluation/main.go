@@ -67,12 +67,12 @@ type options struct {
 	docs     string
 	dir      string
 	profiles string
-	one      string // this process runs only this measurement, in dir and with binary
+	one      string // the measurement that this process runs, in dir and with binary; "": executeAll
 	binary   string
 }
 
 func main() {
-	tpce.Main() // in a process that is a node of its measurements
+	tpce.Main() // does not return in a process that is a node of its measurements
 	turns.Main("evaluation", run)
 }
 
@@ -204,8 +204,8 @@ func executeAll(ctx context.Context, selected []harness.Measurement, o options) 
 	return errors.Join(failed...)
 }
 
-// apart runs a measurement in a process of its own, which is interrupted if it takes more than
-// twice its budget, with dir as its scratch folder.
+// apart runs a measurement in a process of its own, with dir as its scratch folder. It is
+// interrupted if it takes more than a minute and twice its budget.
 func apart(ctx context.Context, m harness.Measurement, o options, dir string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -234,7 +234,7 @@ func apart(ctx context.Context, m harness.Measurement, o options, dir string) er
 	child.WaitDelay = 30 * time.Second
 	err = child.Run()
 	if ctx.Err() != nil {
-		err = errors.Join(err, fmt.Errorf("interrupted after at most %v: %w", limit, ctx.Err()))
+		err = errors.Join(err, fmt.Errorf("measurement %s was interrupted; its limit is %v: %w", m.Name, limit, ctx.Err()))
 	}
 	return errors.Join(err, os.RemoveAll(dir))
 }

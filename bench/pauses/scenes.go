@@ -43,7 +43,7 @@ var scenes = []scene{
 // boundaries lists the rows at which the table is split.
 var boundaries = []string{"200", "400", "600", "800"}
 
-// metaTablet is the id of the meta tablet, whose leadership stays.
+// metaTablet is the id of the meta tablet, whose leadership the scene moves does not transfer.
 const metaTablet = 1
 
 // between is the pause between two steps.

@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// Names of plots, each with one series per place or number of callers.
+// Names of the plots, with one series per place that lingers or per number of callers, and of the
+// tables.
 const (
 	byMessagesRate   = "max-messages-rate"
 	byMessagesMillis = "max-messages-latency"
@@ -29,9 +30,9 @@ const offset = 0.01
 type point struct {
 	setup
 	callers  int
-	messages int           // MaxMessages of client, tablets and log; 0: measures linger
-	where    string        // what lingers
-	linger   time.Duration // 0 is measured for each where
+	messages int           // MaxMessages of client, tablets and log; 0: the point measures linger
+	where    string        // what lingers: client, tablets or log
+	linger   time.Duration // also 0, for comparison
 }
 
 func points(r *harness.Run) (all []point) {
@@ -91,7 +92,7 @@ func (p point) measure(ctx context.Context, r *harness.Run, repo *repository) er
 	if err != nil {
 		return err
 	}
-	micros := float64((harness.CPUOf() - cpu).Microseconds()) / float64(len(f.Latencies)) * 0.8 // with the warm-up
+	micros := float64((harness.CPUOf() - cpu).Microseconds()) / float64(len(f.Latencies)) * 0.8 // the CPU includes the warm-up, a fifth of the calls
 	if p.messages > 0 {
 		row := fmt.Sprintf("%d, %d callers", p.messages, p.callers)
 		r.Value(messagesTable, row, "/s", f.PerSecond)

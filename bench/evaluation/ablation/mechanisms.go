@@ -84,8 +84,9 @@ func mechanisms(ctx context.Context, r *harness.Run, round int) error {
 	return nil
 }
 
-// order returns the order in which a round measures n kinds: that of the tables in the first round,
-// and a random one in each other, so that periodic work does not hit the same kind in all.
+// order returns the order in which a round measures n kinds: ascending in the first round, which
+// determines the order of the tables' rows, and random in each other, so that periodic work does
+// not hit the same kind in all.
 func order(r *harness.Run, round, n int) []int {
 	if round > 0 {
 		return rand.New(rand.NewPCG(r.Seed, uint64(round))).Perm(n)
@@ -178,9 +179,10 @@ func load(ctx context.Context, db *percolator.DB, count int) error {
 	return l.Close()
 }
 
-// process reads the attributes of documents and one of them twice, then the cells of their keys, three of each
-// (§3.1), and writes these and the documents' clusters. A single document's attributes are read one after the
-// other, as program logic does; those of several together.
+// process reads the attributes of the documents own and the first of these attributes again, then
+// the cells of the documents' keys, three keys a document (§3.1), and writes these cells and the
+// documents' clusters. A single document's attributes are read one after the other, as program
+// logic does; those of several together.
 func (v variant) process(ctx context.Context, tx *percolator.Tx, own []int) error {
 	var cells, keys []percolator.CellKey
 	for _, i := range own {
@@ -234,7 +236,7 @@ func verify(ctx context.Context, db *percolator.DB, processed []atomic.Bool) err
 				return err
 			}
 			if string(cell.Value) != cell.Row {
-				return fmt.Errorf("%s is in cluster %s", cell.Row, cell.Value)
+				return fmt.Errorf("%s is in cluster %s, not in its own", cell.Row, cell.Value)
 			}
 			found++
 		}

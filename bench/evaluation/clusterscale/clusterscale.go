@@ -113,14 +113,14 @@ func measureMap(r *harness.Run, s size, state *placement.State) error {
 		}
 		present, _ := route.Present(all)
 		if len(present) != len(all) {
-			return fmt.Errorf("%v: %d tablets are present", s, len(present))
+			return fmt.Errorf("%v: %d of %d tablets are present", s, len(present), len(all))
 		}
 		router := route.NewRouter()
 		for _, d := range present {
 			router.Update(d)
 		}
 		if found := router.Locate(firstTable, rowOf(s.tablets/2), 1); len(found) != 1 || found[0].TabletId != uint64(s.tablets/2+1) {
-			return fmt.Errorf("%v: a row in the middle is in %v", s, found)
+			return fmt.Errorf("%v: the first row of tablet %d is in %v", s, s.tablets/2+1, found)
 		}
 		r.Value(table, s.String(), "s to read", time.Since(began).Seconds())
 	}
@@ -135,7 +135,7 @@ func measurePlacement(r *harness.Run, s size, state *placement.State) error {
 		p := placement.Make(state)
 		r.Value(table, s.String(), "s "+what, time.Since(began).Seconds())
 		if !steps(len(p.Steps)) {
-			return fmt.Errorf("%v, %s: %d steps", s, what, len(p.Steps))
+			return fmt.Errorf("%v, %s: placement plans %d steps; want none at rest, else some", s, what, len(p.Steps))
 		}
 		return nil
 	}

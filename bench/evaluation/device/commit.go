@@ -25,8 +25,8 @@ const stopTimeout = time.Minute
 
 var column = percolator.Column{Table: "device", Name: "c"}
 
-// commit starts a node, commits the transactions from this process and stops the node. Writes of
-// the start and of the table's creation do not count.
+// commit starts a node, commits the transactions from this process and stops the node. What is
+// written while the node starts and its table is created does not count.
 func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
 	dir string) (f figure, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -66,7 +66,8 @@ func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
 	return f, err
 }
 
-// load makes the client commit the transactions and returns the bytes written before.
+// load makes the client create the table and commit the transactions. It returns the device's
+// counter of bytes written before the first transaction.
 func load(ctx context.Context, client *txn.Client, o options, size int, d *disk.Disk,
 	f *figure) (before int64, err error) {
 	db := handle.NewDB(client)

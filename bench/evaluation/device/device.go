@@ -9,8 +9,9 @@
 //	make device ARGS='-build base,bin -rounds 3'    two builds in turns; ratios are to the first
 //	make device ARGS='-only one-phase -count 1000000 -sizes 100,10000'
 //
-// The measurement of the evaluation does the same with one build. A build is a folder with the binaries percolator and webindex. Only these are run, by their
-// command lines, so that builds of any commits can be compared.
+// The evaluation's measurement "device" does the same with one build. A build is a folder with the
+// binaries percolator and webindex. Only these are run, by their command lines, so that builds of
+// any commits can be compared.
 package device
 
 import (

@@ -25,7 +25,7 @@ func Measurements() []harness.Measurement {
 // table is the table of the measurement.
 const table = "bytes written to the device"
 
-// blockBytes is the size of a block of the pages' file system.
+// blockBytes is the size of a block of the file system that holds the web index's pages.
 const blockBytes = 4096
 
 func run(ctx context.Context, r *harness.Run) error {
@@ -118,7 +118,8 @@ func pageBytes(files []page.File) (bytes, blocks int, err error) {
 	return bytes, blocks, nil
 }
 
-// record records one measurement; the ratio is to the user's bytes.
+// record records one measurement, and the ratio of the bytes that it wrote to the device to the
+// user's bytes.
 func record(r *harness.Run, row string, f figure, user float64, aim string) {
 	r.Value(table, row, "bytes/transaction", f.perTransaction())
 	r.Value(table, row, "MB", mega(f.written))

@@ -26,7 +26,7 @@ func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string
 	cmd := exec.CommandContext(ctx, binary, "--exit", "--quiet", "--dir", dir, "--pages", o.pages,
 		"--limit", strconv.Itoa(o.limit))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopTimeout // then it is killed
+	cmd.WaitDelay = stopTimeout // after SIGTERM; then it is killed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	began := time.Now()
 	summary, err := cmd.Output()
@@ -71,7 +71,7 @@ func transactions(summary []byte) (int, error) {
 	sum, table := 0, false
 	for s := bufio.NewScanner(bytes.NewReader(summary)); s.Scan(); {
 		words := strings.Fields(s.Text())
-		at := -1 // of the number in this line
+		at := -1 // index of the number among the line's words; -1: the line has none
 		switch {
 		case len(words) > 2 && words[0] == "loaded" && words[2] == "pages":
 			at = 1

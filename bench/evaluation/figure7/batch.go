@@ -17,9 +17,9 @@ import (
 )
 
 // The batch job: it clusters a repository from scratch by sorting, on all cores, with its input, its
-// intermediate results and its output in files. Of a document's keys the first one counts that an
-// earlier document has: its cluster is that of the earliest document with that key. The observer
-// assigns the same.
+// intermediate results and its output in files. A document's cluster is decided by the first of its
+// keys that an earlier document has, too: it is the cluster of the earliest document with that key.
+// The observer assigns the same.
 
 // batchJob is a repository of documents in files, one for each core.
 type batchJob struct {
@@ -87,7 +87,8 @@ func (b *batchJob) run() ([]uint32, error) {
 	})
 }
 
-// mapPart writes the pairs of key and document of a part, by kind of key and range of keys.
+// mapPart reads the documents of a part and writes their pairs of key and document, into a file for
+// each kind of key and partition of the keys.
 func (b *batchJob) mapPart(part int) (err error) {
 	f, err := os.Open(b.file("documents", part))
 	if err != nil {
@@ -130,8 +131,8 @@ func (b *batchJob) mapPart(part int) (err error) {
 	return nil
 }
 
-// firstHolders sorts the pairs of a kind of key in a range, and writes each document with the first
-// one that has its key.
+// firstHolders sorts the pairs of one kind of key in one partition, and writes each document with
+// the first one that has its key.
 func (b *batchJob) firstHolders(kind, of int) error {
 	var pairs []uint64
 	for part := range b.parts {
@@ -155,7 +156,7 @@ func (b *batchJob) firstHolders(kind, of int) error {
 	})
 }
 
-// join reads a range of the results of all kinds of keys.
+// join reads one partition of what firstHolders has written, of all kinds of keys, into first.
 func (b *batchJob) join(of int, first [][documentKeys]uint32) error {
 	for kind := range documentKeys {
 		pairs, err := read(b.file(fmt.Sprintf("first-%d", kind), of), nil)

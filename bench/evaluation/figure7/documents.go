@@ -197,7 +197,7 @@ func (p *repository) check(ctx context.Context, want int) error {
 			}
 		}
 		if len(added) != want || clustered != p.n+want {
-			return fmt.Errorf("%d and %d documents are clustered, not %d and %d", clustered-len(added), len(added), p.n, want)
+			return fmt.Errorf("%d documents of the repository and %d added ones are clustered, not %d and %d", clustered-len(added), len(added), p.n, want)
 		}
 		slices.SortFunc(added, func(a, b percolator.Cell) int { return int(int64(a.CommitTS) - int64(b.CommitTS)) })
 		x := newIndex()

@@ -35,7 +35,7 @@ const (
 	callers = 64 // of the closed loop that finds the highest rate
 )
 
-// sizes are those of a run.
+// sizes are the parameters of a run.
 type sizes struct {
 	documents []int
 	window    time.Duration // of each rate
@@ -64,7 +64,8 @@ func run(ctx context.Context, r *harness.Run) error {
 
 func size(n int) string { return fmt.Sprintf("%d documents", n) }
 
-// measure measures one size of the repository; the whole curve of the largest.
+// measure measures a repository of n documents: the delay at 1 % an hour or, of the largest, at all
+// rates.
 func measure(ctx context.Context, r *harness.Run, s sizes, n int, largest bool) (err error) {
 	dir, err := os.MkdirTemp(r.Dir, "figure7-")
 	if err != nil {
@@ -143,7 +144,8 @@ func (c *crawl) round(ctx context.Context, r *harness.Run, s sizes, batch *batch
 		r.Value("delay", row, "ms p5", l.Millis(0.05))
 		r.Value("delay", row, "ms p50", l.Millis(0.5))
 		r.Value("delay", row, "ms p95", l.Millis(0.95))
-		// A longer job meets more new documents.
+		// The job must also cluster the documents that arrive while it runs, and so takes longer. A
+		// document waits for half a job on average, and then for the next.
 		factor := 1 / max(1-rate*took.Seconds()/n, 1e-3)
 		job := 1.5 * took.Seconds() * 1000 * factor
 		r.Value("delay", row, "ms batch job", job)
@@ -265,7 +267,8 @@ func (c *crawl) load(ctx context.Context, _ int) error {
 	}
 }
 
-// look reads the clusters of some of the waiting documents, and reports whether any are left.
+// look reads the clusters of up to 256 waiting documents, ends the waiting for those that have one,
+// and reports whether others still wait.
 func (c *crawl) look(ctx context.Context) (more bool, err error) {
 	const atOnce = 256
 	var keys []percolator.CellKey

@@ -90,7 +90,7 @@ func run(ctx context.Context, r *harness.Run) error {
 	for _, s := range scenes(r.Smoke) {
 		for _, o := range overheads {
 			if !s.dial || o.to == rawGet {
-				r.Paper(ratios, o.of+", "+s.name, o.paper) // this table first, in this order
+				r.Paper(ratios, o.of+", "+s.name, o.paper) // now, so that this table is the first, with its rows in this order
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func measure(ctx context.Context, r *harness.Run, s scene, d time.Duration) (err
 				return err
 			}
 		}
-		slices.Reverse(kinds) // what is compared stays adjacent
+		slices.Reverse(kinds) // for the next round: compared kinds stay adjacent
 	}
 	return nil
 }

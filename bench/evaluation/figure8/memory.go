@@ -29,7 +29,7 @@ func confine(limit int64) (leave func() error, err error) {
 	enter := func(group string) error {
 		return os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644)
 	}
-	heap := debug.SetMemoryLimit(limit / 2) // the rest is the page cache's
+	heap := debug.SetMemoryLimit(limit / 2) // the other half is for the page cache
 	leave = func() error {
 		debug.SetMemoryLimit(heap)
 		return errors.Join(enter(filepath.Join(groups, before)), os.Remove(group))

@@ -38,8 +38,8 @@ type rig struct {
 	one    *percolator.DB
 	two    *percolator.DB
 	gets   txn.Transport             // of raw gets
-	last   [mostCallers]atomic.Int64 // of each caller: row and value of its last transaction
-	ends   []func() error            // in the order of opening
+	last   [mostCallers]atomic.Int64 // of each caller: row<<32 | value of its last transaction
+	ends   []func() error            // called by close, the last one first
 }
 
 var column = percolator.Column{Table: "cells", Name: "c"}
@@ -192,13 +192,14 @@ func settle(ctx context.Context, nodes []*node.Node) (*node.Node, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.New("the tablets have not got their replicas and leaders in time")
+			return nil, fmt.Errorf("after %v a tablet lacks replicas, or one node leads the table and runs the oracle", settleTimeout)
 		case <-time.After(settleEvery):
 		}
 	}
 }
 
-// settled returns the address of the table's leader, or "" while something is missing.
+// settled returns the address of the table's leader, or "" while a tablet lacks replicas or that
+// node also runs the oracle, whose leadership it then moves.
 func settled(ctx context.Context, db *percolator.DB, replicas int) (string, error) {
 	const most = 10
 	found, err := handle.Client(db).Transport().Locate(ctx, 0, "", most)
@@ -228,7 +229,7 @@ func settled(ctx context.Context, db *percolator.DB, replicas int) (string, erro
 		switch {
 		case n.ID != tablets[0].Leader:
 		case n.LeadsMeta:
-			// Refused while another move is in progress: it is repeated.
+			// The order is refused while another move is in progress; settle repeats it.
 			others := slices.DeleteFunc(nodes, func(o percolator.ClusterNode) bool { return o.ID == n.ID })
 			if len(others) > 0 {
 				_ = db.Admin().MoveLeader(ctx, metaTablet, others[0].ID)

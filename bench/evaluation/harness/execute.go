@@ -16,7 +16,7 @@ type Options struct {
 	Out   string // folder of JSON and plots
 	Docs  string // Markdown file with the measurement's markers; empty: none
 	Plots string // path of Out relative to Docs' folder
-	// Command repeats the measurement.
+	// Command is the command line that repeats the measurement.
 	Command []string
 	Print   io.Writer // of the tables
 }

@@ -137,8 +137,8 @@ func OpenLoop(ctx context.Context, rate float64, d time.Duration, limit int,
 
 // pace makes the calling goroutine's thread wake as exactly as the kernel can, until the returned
 // function is called. The runtime's timers would be up to a millisecond late in an idle process.
-// The thread must outlive the goroutine: child processes with a parent-death signal would receive it
-// when the thread that has started them ends.
+// The goroutine must call end before it returns: otherwise the Go runtime ends the thread, and the
+// child processes that it has started with a parent-death signal receive that signal.
 func pace() (end func()) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)

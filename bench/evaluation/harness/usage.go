@@ -35,7 +35,7 @@ func CPUOf(pids ...int) (sum time.Duration) {
 		if err != nil {
 			continue
 		}
-		_, rest, _ := strings.Cut(string(text), ") ") // fields from the third of proc(5) on
+		_, rest, _ := strings.Cut(string(text), ") ") // from the third field of proc(5) on; the 14th and 15th are the times
 		fields := strings.Fields(rest)
 		for _, field := range fields[min(11, len(fields)):min(13, len(fields))] {
 			n, _ := strconv.ParseInt(field, 10, 64)

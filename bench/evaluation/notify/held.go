@@ -24,7 +24,7 @@ const (
 	idleRate = 50
 )
 
-// side is a node with a queue. A snapshot is open on one of the two only.
+// side is one of the two nodes that held compares, with its queue. A snapshot is open on one only.
 type side struct {
 	name string // of rows and series
 	q    *queue

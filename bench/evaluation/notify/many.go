@@ -19,7 +19,7 @@ const (
 	findTable  = "one dirty cell without a hint"
 )
 
-// table is a table with an observed column, whose observer writes a second column.
+// table is a table whose observer of the column in writes the column done.
 type table struct {
 	name     string
 	in, done percolator.Column
@@ -84,7 +84,7 @@ func (t *table) drain(ctx context.Context, db *percolator.DB) (time.Duration, er
 	return time.Since(began), err
 }
 
-// check fails unless count rows are done.
+// check fails unless the observer has written its column in exactly count rows.
 func (t *table) check(ctx context.Context, db *percolator.DB, count int) error {
 	return db.View(ctx, func(ctx context.Context, s *percolator.Snapshot) error {
 		done := 0
@@ -124,7 +124,7 @@ func many(ctx context.Context, r *harness.Run) (err error) {
 		if err := workOff(ctx, r, n.DB(), big, count, "up to 100 in a run"); err != nil {
 			return err
 		}
-		// Compactions and splits follow.
+		// Wait for the compactions and splits that follow the writes.
 		if err := rest(ctx, pick(r, 15*time.Second, 0)); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func workOff(ctx context.Context, r *harness.Run, db *percolator.DB, t *table, c
 	return t.check(ctx, db, count)
 }
 
-// idle measures what a node uses whose scanners find nothing.
+// idle measures the processor time that a node uses while its scanners find nothing.
 func idle(ctx context.Context, r *harness.Run, row string) error {
 	d := pick(r, 10*time.Second, 100*time.Millisecond)
 	cpu := harness.CPUOf()

@@ -46,7 +46,8 @@ func newQueue(name string, rows int) *queue {
 
 func (q *queue) key(i int) string { return fmt.Sprintf("job-%06d", i) }
 
-// register registers the observer. The deadline has to be shorter than the shortest history used.
+// register registers the observer. Its deadline must be shorter than the shortest history that a
+// node of this package keeps.
 func (q *queue) register(r *percolator.Registry) {
 	r.Strong(q.name, q.job, q.observe, percolator.Deadline(5*time.Second))
 }
@@ -66,8 +67,9 @@ func (q *queue) observe(ctx context.Context, tx *percolator.Tx, n percolator.Not
 	return nil
 }
 
-// start reports the start of an observer that has read the change with the number. It also stands
-// for the changes of the row with lower numbers, and for those whose commits have already returned.
+// start tells the waiting calls of change when a run started that has read the change with this
+// number: the call for this number, those for lower numbers of the row, and those whose commits have
+// returned.
 func (r *row) start(number uint64, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

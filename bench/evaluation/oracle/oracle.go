@@ -26,7 +26,7 @@ func Measurements() []harness.Measurement {
 }
 
 // client requests timestamps over connections of its own, as one process does. Concurrent calls of
-// one share a request; each call of many is a request.
+// the function one share a request; each call of the function many sends its own.
 type client struct {
 	one  func(ctx context.Context) (mvcc.Timestamp, error)
 	many func(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error)
@@ -52,7 +52,7 @@ type stage struct {
 	c *cluster.Cluster
 }
 
-// connect returns a function per client, each with connections of its own.
+// connect returns the clients, each with connections of its own, and a function that closes them.
 func (s *stage) connect(ctx context.Context, clients int) (of []client, end func() error, err error) {
 	var open []*percolator.DB
 	end = func() error {

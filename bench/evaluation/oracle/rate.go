@@ -89,8 +89,8 @@ func (s *stage) rate(ctx context.Context, l load, leader int, d time.Duration) (
 	return nil
 }
 
-// closedLoop has callers of each client request timestamps for a duration. It returns their number, and
-// an error if a caller's do not increase.
+// closedLoop has the callers of each client request timestamps for d. It returns the number of
+// timestamps, and an error if those that one caller receives do not increase.
 func closedLoop(ctx context.Context, of []client, l load, d time.Duration) (uint64, error) {
 	var count atomic.Uint64
 	var over atomic.Bool
@@ -114,7 +114,7 @@ func closedLoop(ctx context.Context, of []client, l load, d time.Duration) (uint
 						return err
 					}
 					if first <= last {
-						return fmt.Errorf("timestamp %d was granted after %d", first, last)
+						return fmt.Errorf("a caller received timestamp %d after timestamp %d; it must be greater", first, last)
 					}
 					last, own = first+mvcc.Timestamp(n-1), own+n
 				}

@@ -96,7 +96,7 @@ func measureChanges(ctx context.Context, r *harness.Run, open func(context.Conte
 	}()
 	lags := harness.NewLatencies()
 	rate, err := func() (float64, error) {
-		for len(seen) == 0 { // until it follows
+		for len(seen) == 0 { // until the subscriber follows
 			if err := s.put(ctx, "key probe", "0s"); err != nil {
 				return 0, err
 			}

@@ -31,8 +31,9 @@ type access struct {
 	checks [][2]string // a user and a document
 }
 
-// makeAccess makes 100 users in 2 of 50 teams, each team with 3 of 200 folders, and 2,000
-// documents. Every other team is in an earlier one, and every folder but the first ten.
+// makeAccess makes 100 users, each in 2 of 50 teams; each team sees 3 of 200 folders, and each of
+// 2,000 documents is in one folder. Every second team is a member of an earlier team, and every
+// folder after the first ten is in an earlier folder.
 func makeAccess() (a access) {
 	random := rand.New(rand.NewPCG(1, 1))
 	edge := func(from string, i int, to string, j int) {

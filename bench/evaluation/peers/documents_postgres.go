@@ -105,7 +105,8 @@ func (s *inPostgres) work(ctx context.Context) {
 	}
 }
 
-// takeHundred and takeOne cluster documents by statements of the worker.
+// takeHundred and takeOne cluster up to a hundred documents, or one, by statements that the worker
+// sends.
 func takeHundred(ctx context.Context, s *postgres) (int, error) { return takeSome(ctx, s, atOnce) }
 func takeOne(ctx context.Context, s *postgres) (int, error)     { return takeSome(ctx, s, 1) }
 

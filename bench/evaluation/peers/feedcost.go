@@ -145,9 +145,9 @@ func ReadChanges(ctx context.Context, of string, in io.Reader, out io.Writer) er
 	return db.Close()
 }
 
-// costPairs commits into both tables by turns, and records the processor time of each commit and the ratios of
-// both, each the median of the pairs, and the processor time of the reader for each change; reader is its process, 0
-// without one.
+// costPairs commits into both tables by turns. It records the processor time of a commit into plain
+// and the ratios of read to plain, as medians of the pairs, and the processor time of the reader
+// for each change. reader is the reader's process id; 0 means that none runs.
 func costPairs(ctx context.Context, r *harness.Run, db *percolator.DB, kind costKind, plain, read percolator.Column, reader int) error {
 	pairs := costPairsOf(r)
 	var ratios, costs, rates []float64
@@ -200,7 +200,7 @@ func costPairsOf(r *harness.Run) int {
 	return 40
 }
 
-// costWrites makes each caller commit so many times into the column.
+// costWrites makes each caller commit the given number of times into the column.
 func costWrites(ctx context.Context, db *percolator.DB, kind costKind, col percolator.Column, commits int) error {
 	var (
 		wg     sync.WaitGroup

@@ -105,8 +105,8 @@ type queueSizes struct {
 	open        time.Duration // of each open loop
 	outstanding int           // jobs of the closed loop at any time
 	closed      time.Duration // of the closed loop
-	free        time.Duration // before and after a held snapshot
-	held        time.Duration // with one
+	free        time.Duration // of the closed loop before and after a held snapshot
+	held        time.Duration // of the closed loop with one
 }
 
 func queueSizesOf(r *harness.Run) queueSizes {
@@ -172,7 +172,7 @@ func withQueue(ctx context.Context, r *harness.Run, k queueKind, do func(q *queu
 		}
 		all, different, err := q.results(ctx)
 		if want := int(jobs.Load()); err == nil && (different != want || all != want && !q.atLeastOnce) {
-			err = fmt.Errorf("%d jobs have %d results of %d jobs", want, all, different)
+			err = fmt.Errorf("%d of %d jobs have results, %d results in all", different, want, all)
 		}
 		return err
 	})

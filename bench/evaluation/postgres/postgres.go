@@ -119,7 +119,7 @@ func (s *Server) Synchronous(ctx context.Context, standbys int) error {
 	for streaming := 0; streaming < standbys; {
 		if err := s.Pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'`).
 			Scan(&streaming); err != nil {
-			return fmt.Errorf("postgres: %d of %d standbys: %w", streaming, standbys, err)
+			return fmt.Errorf("postgres: %d of %d standbys replicate: %w", streaming, standbys, err)
 		}
 		select {
 		case <-ctx.Done():

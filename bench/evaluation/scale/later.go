@@ -152,8 +152,8 @@ func until(ctx context.Context, limit time.Duration, done func() (bool, error)) 
 }
 
 // expire gives the column an expiry that all its cells have passed, and measures the rate at which
-// they are deleted, for at most expiring. A pass deletes in the order of rows: those before the first
-// one left are gone.
+// they are deleted, for at most expiring. The cluster deletes in the order of rows, so that the
+// first row left tells how many are gone.
 func expire(ctx context.Context, r *harness.Run, db *percolator.DB, name string, rows int) error {
 	began := time.Now()
 	age := map[string]time.Duration{column.Name: time.Second}

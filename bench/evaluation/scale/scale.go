@@ -34,8 +34,8 @@ const (
 	callers    = 64
 	// before is the rate of a plain load before the bulk load existed, in rows/s.
 	before = 31000
-	// Limits of the time for which a back-fill and an expiry are measured; the job that lets cells
-	// expire rests as long as it works.
+	// Limits of the time for which a back-fill and an expiry are measured; the job that deletes
+	// expired cells pauses for at least as long as it works.
 	backfilling = 4 * time.Minute
 	expiring    = 2 * time.Minute
 )
@@ -167,13 +167,14 @@ func count(ctx context.Context, db *percolator.DB, want int) error {
 			n++
 		}
 		if n != want {
-			return fmt.Errorf("%d rows, not %d", n, want)
+			return fmt.Errorf("the table has %d rows, not %d", n, want)
 		}
 		return nil
 	})
 }
 
-// grown measures a table of rows; rates are those of the smaller ones, by kind.
+// grown measures a table of rows. rates has the rates of the smaller tables by kind; grown appends
+// its own.
 func grown(ctx context.Context, r *harness.Run, dir string, rows int, window time.Duration, rates map[string][]float64) error {
 	name := fmt.Sprintf("%d rows", rows)
 	err := withNode(ctx, dir, nil, func(n *node.Node) error {

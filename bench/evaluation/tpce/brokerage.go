@@ -57,7 +57,7 @@ func triggers(quantity, limit, price int64) bool {
 	return quantity > 0 && price <= limit || quantity < 0 && price >= limit
 }
 
-// lot is a part of a holding that one trade has left; negative for shares sold short.
+// lot is what a holding still has of the shares of one trade; negative for shares sold short.
 type lot struct{ trade, quantity, price int64 }
 
 // match executes a trade against the lots of its holding, the oldest first. It returns the lots

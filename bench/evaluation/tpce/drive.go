@@ -100,7 +100,7 @@ func (e *emulator) openLoop(ctx context.Context, rate float64, d time.Duration, 
 		idle <- e.worker(openWorkers + i)
 	}
 	return harness.OpenLoop(ctx, rate, d, limit, func(ctx context.Context, _ int) error {
-		w := <-idle // there are as many as concurrent calls
+		w := <-idle // never waits: there are as many workers as concurrent calls
 		defer func() { idle <- w }()
 		_, err := w.within(ctx)
 		return err

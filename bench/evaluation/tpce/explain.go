@@ -103,8 +103,8 @@ func breakdown(profiles ...*profile.Profile) map[string]time.Duration {
 // profiled is the duration of the profiles, in seconds.
 const profiled = 5
 
-// explain profiles the nodes under load, and records the parts of each transaction's CPU, whose sum
-// is each.
+// explain profiles the nodes under load, and records how the CPU of one transaction, each, splits
+// into the parts of the profiles.
 func (s *onNodes) explain(ctx context.Context, r *harness.Run, e *emulator, row string, each time.Duration) error {
 	seconds := profiled
 	if r.Smoke {

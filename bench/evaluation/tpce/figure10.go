@@ -14,15 +14,15 @@ import (
 // zone are a third of all.
 const zones = 3
 
-// killing is the course of Figure 10.
+// killing holds the parameters of Figure 10.
 type killing struct {
 	nodes         int
 	before        time.Duration // load before the kill
 	down, restart time.Duration // load until the killed nodes are started again, and after that
 }
 
-// The criterion of recovery: the mean of window seconds is at least steadyShare of what the
-// remaining nodes did before the kill.
+// The criterion of recovery: the mean rate of window seconds is at least steadyShare of the rate
+// before the kill, less the killed nodes' third.
 const (
 	window      = 5
 	steadyShare = 0.8
@@ -140,7 +140,7 @@ func (t *timeline) done(_ kind, _ time.Time, err error) {
 	}
 }
 
-// whole returns the first n seconds.
+// whole returns the counts of the first n seconds.
 func (t *timeline) whole(n int) (out []int64) {
 	for i := range n {
 		out = append(out, t.seconds[i].Load())

@@ -64,19 +64,20 @@ func readLedgers(ctx context.Context, db *percolator.DB, since percolator.Timest
 		}
 		of.totals = append(of.totals, t)
 	}
-	return nil, fmt.Errorf("tpce: the changes ended before %d", end)
+	return nil, fmt.Errorf("tpce: the changes ended before timestamp %d was resolved", end)
 }
 
-// lags calls record with each commission's commit, and with how long afterwards its broker's total
-// had grown by as many trades as had a commission by then. The last total includes all of them.
+// lags calls record with the time of each commission's commit and with its lag: how much later the
+// broker's total counted as many trades as commissions had been committed by that time. The last
+// total must include all commissions.
 func (l *ledger) lags(record func(at time.Time, lag time.Duration)) error {
 	slices.Sort(l.added)
 	if len(l.added) > 0 && len(l.totals) == 0 {
-		return fmt.Errorf("tpce: no total includes %d commissions", len(l.added))
+		return fmt.Errorf("tpce: %d commissions were committed, but no total", len(l.added))
 	}
 	next := 0
 	for i, at := range l.added {
-		left := int64(len(l.added) - i - 1) // of the commissions, in the totals after this one
+		left := int64(len(l.added) - i - 1) // later commissions, which the total need not include
 		for l.totals[next].trades < l.totals[len(l.totals)-1].trades-left {
 			next++
 		}

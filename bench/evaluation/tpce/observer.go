@@ -18,8 +18,8 @@ const aggregated = 200
 func Main() { cluster.Main(observe) }
 
 func observe(r *percolator.Registry) {
-	// One run at a time on each node: the commissions of a tablet, and so of a broker, are handed
-	// to one node, so that its runs rarely conflict with each other.
+	// One run at a time on each node: the commissions of one broker lie in one tablet, whose
+	// notifications go to one node, so that runs rarely conflict on a broker's total.
 	r.StrongBatch(brokerObserver, commissionColumn, aggregate, percolator.Batch(aggregated),
 		percolator.Concurrency(1))
 }

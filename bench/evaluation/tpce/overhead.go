@@ -147,7 +147,8 @@ func (k subjectKind) measure(ctx context.Context, r *harness.Run) (f driven, err
 	return f, e.settleBooks(ctx)
 }
 
-// recordStats records what the client's transactions, without a store's observers, took.
+// recordStats records the messages, two-phase commits and conflicts of the client's transactions,
+// without those of observers.
 func recordStats(r *harness.Run, row string, before, after percolator.Stats) {
 	each := func(of func(percolator.Stats) uint64) float64 {
 		all := func(s percolator.Stats) uint64 { return s.OnePhase + s.TwoPhase + s.ReadOnly }

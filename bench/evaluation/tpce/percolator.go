@@ -41,7 +41,7 @@ func now() []byte { return encode(time.Now().UnixMilli()) }
 
 func (s *inPercolator) tradeOrder(ctx context.Context, t trade, rollback bool) (bool, error) {
 	err := s.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
-		// The quote, the customer and its account; the broker executes the order.
+		// The quote, the customer, its account, and the broker, who executes the order.
 		if _, err := get(ctx, tx, key(symbolRow(t.symbol), quoteColumn),
 			key(customerRow(t.account.customer), customerColumn),
 			key(accountRow(t.account), accountColumn),

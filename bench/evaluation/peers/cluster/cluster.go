@@ -59,9 +59,9 @@ type conditions struct {
 	syncDelay time.Duration // added to each sync of each process
 }
 
-// Member reports whether this process is to be a member of a cluster of etcd, which Run and Main
-// start from the executable that runs. If so, it serves until SIGTERM. A program that calls Run or
-// Main calls Member first.
+// Member reports whether this process is a member of a cluster of etcd. If so, it first serves
+// until SIGTERM. Run and Main start the members from the executable of their own process, so a
+// program that calls them must call Member first.
 func Member() (bool, error) {
 	member := os.Getenv(memberOf)
 	if member == "" {
