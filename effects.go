@@ -63,9 +63,10 @@ func (db *DB) WaitFor(ctx context.Context, ts Timestamp) ([]ObserverPending, err
 // trigger another, name the tables of both.
 //
 // Settled returns false if such a run was in progress at the timestamp, and also if that can
-// no longer be determined: a tablet has changed its leader since, or dozens of runs have ended
-// since. Call it soon after opening the snapshot, and open another snapshot if it returns
-// false. To read the effects of a particular commit, call DB.WaitFor and then open a snapshot.
+// no longer be determined: a tablet has changed its leader since, or more than 64 runs for changes
+// in one tablet have ended since. Call it soon after opening the snapshot, and open another
+// snapshot if it returns false. To read the effects of a particular commit, call DB.WaitFor and
+// then open a snapshot.
 //
 // It returns ErrNoTable, ErrClosed, and the errors of DB.WaitFor.
 func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
