@@ -269,10 +269,8 @@ func settle(ctx context.Context, binary, addr, meta, second string, nodes int) e
 		if settled {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if txn.Sleep(ctx, 200*time.Millisecond) != nil {
 			return fmt.Errorf("the tablets lack replicas, or are led elsewhere: %s", out)
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

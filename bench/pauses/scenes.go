@@ -14,6 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -84,26 +85,17 @@ func (s *stage) await(ctx context.Context, what string, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for !ok() {
-		if err := rest(ctx, 100*time.Millisecond); err != nil {
+		if err := txn.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("timed out after 1 min: waiting until %s", what)
 		}
 	}
 	return nil
 }
 
-func rest(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // splits splits the table at all boundaries, one after the other.
 func splits(ctx context.Context, s *stage) error {
 	for _, row := range boundaries {
-		if err := rest(ctx, between); err != nil {
+		if err := txn.Sleep(ctx, between); err != nil {
 			return err
 		}
 		s.begin("split at %s", row)
@@ -111,7 +103,7 @@ func splits(ctx context.Context, s *stage) error {
 			return err
 		}
 	}
-	return rest(ctx, between)
+	return txn.Sleep(ctx, between)
 }
 
 // merges reverts the splits.
@@ -125,7 +117,7 @@ func merges(ctx context.Context, s *stage) error {
 		if _, err := handle.Client(s.db).Admin().MergeTablets(ctx, req); err != nil {
 			return fmt.Errorf("merge at %s: %w", row, err)
 		}
-		if err := rest(ctx, between); err != nil {
+		if err := txn.Sleep(ctx, between); err != nil {
 			return err
 		}
 	}
@@ -147,7 +139,7 @@ func moves(ctx context.Context, s *stage) error {
 			req := &pb.MoveTabletRequest{TabletId: d.TabletId, ToNode: r.NodeId, Leader: true}
 			// A move to the current leader is refused.
 			_, _ = handle.Client(s.db).Admin().MoveTablet(ctx, req)
-			if err := rest(ctx, between); err != nil {
+			if err := txn.Sleep(ctx, between); err != nil {
 				return err
 			}
 		}
@@ -160,7 +152,7 @@ const left = 20 << 20
 
 // fullDisk fills the disk of the node that leads the meta tablet.
 func fullDisk(ctx context.Context, s *stage) error {
-	if err := rest(ctx, between); err != nil {
+	if err := txn.Sleep(ctx, between); err != nil {
 		return err
 	}
 	nodes, err := handle.Client(s.db).Admin().Nodes(ctx, &pb.NodesRequest{})

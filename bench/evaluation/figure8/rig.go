@@ -190,10 +190,8 @@ func settle(ctx context.Context, nodes []*node.Node) (*node.Node, error) {
 		if i := slices.IndexFunc(nodes, func(n *node.Node) bool { return n.Addr() == addr }); i >= 0 {
 			return nodes[i], nil
 		}
-		select {
-		case <-ctx.Done():
+		if txn.Sleep(ctx, settleEvery) != nil {
 			return nil, fmt.Errorf("after %v a tablet lacks replicas, or one node leads the table and runs the oracle", settleTimeout)
-		case <-time.After(settleEvery):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -125,7 +126,7 @@ func many(ctx context.Context, r *harness.Run) (err error) {
 			return err
 		}
 		// Wait for the compactions and splits that follow the writes.
-		if err := rest(ctx, pick(r, 15*time.Second, 0)); err != nil {
+		if err := txn.Sleep(ctx, pick(r, 15*time.Second, 0)); err != nil {
 			return err
 		}
 		return idle(ctx, r, fmt.Sprintf("%d rows, all clean", count))
@@ -162,20 +163,11 @@ func workOff(ctx context.Context, r *harness.Run, db *percolator.DB, t *table, c
 func idle(ctx context.Context, r *harness.Run, row string) error {
 	d := pick(r, 10*time.Second, 100*time.Millisecond)
 	cpu := harness.CPUOf()
-	if err := rest(ctx, d); err != nil {
+	if err := txn.Sleep(ctx, d); err != nil {
 		return err
 	}
 	r.Value(cleanTable, row, "% of a core", 100*(harness.CPUOf()-cpu).Seconds()/d.Seconds())
 	return nil
-}
-
-func rest(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // find measures how long scanners look for one dirty cell on a node without hints, so that the scanners'

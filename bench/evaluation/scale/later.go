@@ -14,6 +14,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
 	"github.com/percolator-go/percolator/bench/turns"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/cluster"
 )
@@ -142,10 +143,8 @@ func until(ctx context.Context, limit time.Duration, done func() (bool, error)) 
 		if over, err := done(); over || err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if err := txn.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil

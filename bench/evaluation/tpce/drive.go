@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // patience bounds one transaction, and so a stall.
@@ -69,11 +70,11 @@ func drive(ctx context.Context, e *emulator, callers int, warmup, d time.Duratio
 			f.latencies[k].Record(time.Since(began))
 		}
 	})
-	pause(ctx, warmup)
+	_ = txn.Sleep(ctx, warmup)
 	measuring.Store(true)
 	clientBefore, serverBefore := harness.CPUOf(), server()
 	f.began = time.Now()
-	pause(ctx, d)
+	_ = txn.Sleep(ctx, d)
 	measuring.Store(false)
 	f.took = time.Since(f.began)
 	f.client, f.server = harness.CPUOf()-clientBefore, server()-serverBefore
@@ -109,14 +110,6 @@ func (e *emulator) openLoop(ctx context.Context, rate float64, d time.Duration, 
 
 // openWorkers is the first seed of an open loop's workers, behind those of closed ones.
 const openWorkers = 1 << 16
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
 
 // settleBooks executes what waits for its execution, and checks the conditions.
 func (e *emulator) settleBooks(ctx context.Context) error {

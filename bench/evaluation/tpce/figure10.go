@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // zones is the number of zones, and of replicas of each tablet, one in each zone: the nodes of one
@@ -81,7 +82,7 @@ func figure10(ctx context.Context, r *harness.Run) (err error) {
 
 // course kills a zone under load and starts it again, and returns when it was killed.
 func (c killing) course(ctx context.Context, s *onNodes, t *timeline) (at time.Duration, err error) {
-	pause(ctx, c.before)
+	_ = txn.Sleep(ctx, c.before)
 	zone, err := s.metaZone(ctx)
 	if err != nil {
 		return 0, err
@@ -98,13 +99,13 @@ func (c killing) course(ctx context.Context, s *onNodes, t *timeline) (at time.D
 	for range count {
 		err = errors.Join(err, <-ended)
 	}
-	pause(ctx, c.down)
+	_ = txn.Sleep(ctx, c.down)
 	for i, p := range s.cluster.Nodes() {
 		if i%zones == zone && err == nil {
 			err = errors.Join(p.Start(), p.Quota(s.layout.cpus))
 		}
 	}
-	pause(ctx, c.restart)
+	_ = txn.Sleep(ctx, c.restart)
 	return at, errors.Join(err, ctx.Err())
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // settling bounds the time in which leaders are spread before a measurement. A tablet rests for a
@@ -24,10 +26,8 @@ func (s *onNodes) spread(ctx context.Context) error {
 		if even {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("tpce: leaders are not spread in time: %w\n%+v", errors.Join(err, ctx.Err()), nodes)
-		case <-time.After(100 * time.Millisecond):
+		if late := txn.Sleep(ctx, 100*time.Millisecond); late != nil {
+			return fmt.Errorf("tpce: leaders are not spread in time: %w\n%+v", errors.Join(err, late), nodes)
 		}
 	}
 }

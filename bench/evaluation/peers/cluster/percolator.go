@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/turns"
+	"github.com/percolator-go/percolator/internal/txn"
 	processes "github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -91,11 +92,9 @@ func replicated(ctx context.Context, db *percolator.DB) error {
 		if missing <= 0 && len(leaders) > len(tablets) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if late := txn.Sleep(ctx, 100*time.Millisecond); late != nil {
 			return fmt.Errorf("%d replicas are missing, and %d tablets have %d leaders: %w", missing,
-				len(tablets), len(leaders)-1, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
+				len(tablets), len(leaders)-1, late)
 		}
 	}
 }
