@@ -12,6 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -128,12 +129,9 @@ func (a *arena) random(d time.Duration) time.Duration {
 	return time.Duration(a.rng.Int64N(int64(d)))
 }
 
-// wait sleeps for d, or until ctx ends.
+// wait sleeps for d, or until ctx ends, which is no error.
 func (a *arena) wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	_ = txn.Sleep(ctx, d)
 	return nil
 }
 
@@ -206,10 +204,8 @@ func (a *arena) replicated(ctx context.Context) error {
 		if err == nil && !missing {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if txn.Sleep(ctx, 200*time.Millisecond) != nil {
 			return fmt.Errorf("the tablets do not get their replicas: %v, %v", found, err) //nolint:errorlint // only told
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

@@ -69,10 +69,7 @@ func probeOne(ctx context.Context, a *arena, db *percolator.DB, caller int) (p p
 			}
 			p.gap, last = max(p.gap, time.Since(last)), time.Now()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(probeEvery):
-		}
+		_ = a.wait(ctx, probeEvery)
 	}
 	p.gap = max(p.gap, time.Since(last))
 	return p

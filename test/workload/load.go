@@ -82,10 +82,7 @@ func (l Load) rest(ctx context.Context, rng *rand.Rand) {
 	if l.Pause <= 0 {
 		return
 	}
-	select {
-	case <-time.After(1 + time.Duration(rng.Int64N(int64(l.Pause)))):
-	case <-ctx.Done():
-	}
+	_ = pause(ctx, 1+time.Duration(rng.Int64N(int64(l.Pause))))
 }
 
 // excused reports whether err is one that a workload may get under faults and contention; none of
@@ -119,16 +116,12 @@ func outcome(err error) (done, unknown bool) {
 // patiently repeats a read until it succeeds, returns an error that is not excused, or ctx
 // ends: the faults may not be over yet.
 func patiently(ctx context.Context, read func() error) error {
-	const pause = 100 * time.Millisecond
 	for {
 		err := read()
 		if err == nil || ctx.Err() != nil || !excused(err) {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = pause(ctx, 100*time.Millisecond)
 	}
 }
 

@@ -153,11 +153,9 @@ func (w *Timers) Check(ctx context.Context, db *percolator.DB) error {
 		if err != nil && !excused(err) {
 			return err
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		if late := pause(ctx, time.Second); late != nil {
 			return fmt.Errorf("workload: timers: TIMER-LOST: no observer has run for row %q: %w",
-				waiting, cmp.Or(err, ctx.Err()))
+				waiting, cmp.Or(err, late))
 		}
 	}
 }
