@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"sync"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/worker"
 )
@@ -23,46 +22,33 @@ const apart = "PERCOLATOR_BENCH_APART"
 // apartProcess is the process that runs the observer. It ends when its standard input does, and
 // then prints its figures.
 type apartProcess struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	out   io.Reader
-	once  sync.Once
-	err   error
-	ran   int
-	p50   time.Duration
+	*turns.Child
+
+	once sync.Once
+	err  error
+	ran  int
+	p50  time.Duration
 }
 
 // startApart starts the process and returns once the node has accepted its observer.
 func startApart(ctx context.Context, n *node.Node, workers, batch, count int) (*apartProcess, error) {
-	self, err := os.Executable()
+	c, err := turns.StartChild(ctx, fmt.Sprintf("%s=%s %d %d %d", apart, n.Addr(), workers, batch, count))
 	if err != nil {
 		return nil, err
 	}
-	p := &apartProcess{cmd: exec.CommandContext(ctx, self)}
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", apart, n.Addr(), workers, batch, count))
-	p.cmd.Stderr = os.Stderr
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if p.out, err = p.cmd.StdoutPipe(); err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
 	var ready string
-	if _, err := fmt.Fscanln(p.out, &ready); err != nil {
+	if _, err := fmt.Fscanln(c.Out, &ready); err != nil {
 		return nil, fmt.Errorf("the worker has not started: %w", err)
 	}
-	return p, nil
+	return &apartProcess{Child: c}, nil
 }
 
 // end ends the process and reads its figures.
 func (p *apartProcess) end() error {
 	p.once.Do(func() {
-		_ = p.stdin.Close()
-		if _, p.err = fmt.Fscanln(p.out, &p.ran, &p.p50); p.err == nil {
-			p.err = p.cmd.Wait()
+		_ = p.In.Close()
+		if _, p.err = fmt.Fscanln(p.Out, &p.ran, &p.p50); p.err == nil {
+			p.err = p.Wait()
 		}
 	})
 	return p.err

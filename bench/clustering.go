@@ -138,7 +138,7 @@ func clusterOnce(ctx context.Context, o options, workers, batch int, apart bool)
 			return c, err
 		}
 		ran, c.p50 = process.ran, process.p50
-		c.cpu += process.cmd.ProcessState.UserTime() + process.cmd.ProcessState.SystemTime()
+		c.cpu += process.ProcessState.UserTime() + process.ProcessState.SystemTime()
 	} else {
 		ran, c.p50 = took.result()
 	}

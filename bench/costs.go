@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
@@ -192,29 +191,16 @@ func runCollector(out io.Writer, in io.Reader) error {
 // collect starts a process that collects the node's traces, so that its processor time does not
 // count as the node's.
 func collect(ctx context.Context, cfg *node.Config) (end func(), err error) {
-	self, err := os.Executable()
+	c, err := turns.StartChild(ctx, collecting+"=1")
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), collecting+"=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	end = func() {
-		_ = in.Close()
-		_ = cmd.Wait()
+		_ = c.In.Close()
+		_ = c.Wait()
 	}
 	var address string
-	if _, err := fmt.Fscan(out, &address); err != nil {
+	if _, err := fmt.Fscan(c.Out, &address); err != nil {
 		end()
 		return nil, fmt.Errorf("the collector did not print its address: %w", err)
 	}

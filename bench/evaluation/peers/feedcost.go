@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +12,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	"github.com/percolator-go/percolator/bench/turns"
 )
 
 // What a reader of changes costs writers: processor time of the writers and their node, in this process, for
@@ -66,35 +65,22 @@ func feedCost(ctx context.Context, r *harness.Run, kind costKind, dir string) (e
 
 // startReader starts a process that reads the column's table, and returns once it has read the state at the beginning.
 func startReader(ctx context.Context, addr string, col percolator.Column) (pid int, stop func() error, err error) {
-	self, err := os.Executable()
+	c, err := turns.StartChild(ctx, fmt.Sprintf("%s=%s %s", Reader, addr, col.Table))
 	if err != nil {
-		return 0, nil, err
-	}
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env, cmd.Stderr = append(os.Environ(), fmt.Sprintf("%s=%s %s", Reader, addr, col.Table)), os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return 0, nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return 0, nil, err
 	}
 	var before, after int
-	if _, err := fmt.Fscanln(out, &before); err != nil {
-		return 0, nil, errors.Join(fmt.Errorf("%s: the reader has not begun: %w", col.Table, err), in.Close(), cmd.Wait())
+	if _, err := fmt.Fscanln(c.Out, &before); err != nil {
+		return 0, nil, errors.Join(fmt.Errorf("%s: the reader has not begun: %w", col.Table, err), c.In.Close(), c.Wait())
 	}
-	return cmd.Process.Pid, func() error {
-		err := in.Close()
-		if _, scanned := fmt.Fscanln(out, &after); scanned != nil {
+	return c.Process.Pid, func() error {
+		err := c.In.Close()
+		if _, scanned := fmt.Fscanln(c.Out, &after); scanned != nil {
 			err = errors.Join(err, fmt.Errorf("%s: the reader's final count of changes: %w", col.Table, scanned))
 		} else if after <= before {
 			err = errors.Join(err, fmt.Errorf("%s: the reader has read %d changes of the initial state and none after it", col.Table, before))
 		}
-		return errors.Join(err, cmd.Wait())
+		return errors.Join(err, c.Wait())
 	}, nil
 }
 
