@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
@@ -141,34 +140,23 @@ type fedWrite struct{ at, lag time.Duration }
 
 // writeFed writes until d after began and returns when each write began, as a time after began.
 func writeFed(ctx context.Context, s *fedStore, load fedLoad, began time.Time, d time.Duration) ([]time.Duration, error) {
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		all    []time.Duration
-		failed atomic.Pointer[error]
-	)
+	started := make([][]time.Duration, load.callers)
+	g, ctx := errgroup.WithContext(ctx)
 	for caller := range load.callers {
-		wg.Go(func() {
-			var started []time.Duration
-			for i := 0; time.Since(began) < d && failed.Load() == nil; i++ {
+		g.Go(func() error {
+			for i := 0; time.Since(began) < d; i++ {
 				start := time.Since(began)
-				err := s.put(ctx, fmt.Sprintf("key %d %d", caller, i%keysPerCaller), start.String())
-				if err != nil {
-					failed.Store(&err)
+				if err := s.put(ctx, fmt.Sprintf("key %d %d", caller, i%keysPerCaller), start.String()); err != nil {
+					return err
 				}
-				started = append(started, start)
+				started[caller] = append(started[caller], start)
 				time.Sleep(load.pause)
 			}
-			mu.Lock()
-			all = append(all, started...)
-			mu.Unlock()
+			return nil
 		})
 	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return nil, *err
-	}
-	return all, nil
+	err := g.Wait()
+	return slices.Concat(started...), err
 }
 
 // stamped returns a value that begins with the stamp, and stampOf the stamp.

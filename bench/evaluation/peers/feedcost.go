@@ -7,8 +7,9 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
@@ -188,13 +189,10 @@ func costPairsOf(r *harness.Run) int {
 
 // costWrites makes each caller commit the given number of times into the column.
 func costWrites(ctx context.Context, db *percolator.DB, kind costKind, col percolator.Column, commits int) error {
-	var (
-		wg     sync.WaitGroup
-		failed atomic.Pointer[error]
-	)
+	g, ctx := errgroup.WithContext(ctx)
 	for caller := range costCallers {
-		wg.Go(func() {
-			for i := 0; i < commits && failed.Load() == nil; i++ {
+		g.Go(func() error {
+			for i := range commits {
 				err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 					for tablet := range kind.tablets {
 						tx.Set(fmt.Sprintf("%d %d %d", tablet, caller, i%keysPerCaller), col, payload)
@@ -202,15 +200,12 @@ func costWrites(ctx context.Context, db *percolator.DB, kind costKind, col perco
 					return nil
 				})
 				if err != nil {
-					failed.Store(&err)
+					return err
 				}
 				time.Sleep(costPause)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return g.Wait()
 }
