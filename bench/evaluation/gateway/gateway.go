@@ -167,8 +167,12 @@ func (c *client) repeat(ctx context.Context, r *harness.Run, operation string, c
 		return 0, err
 	}
 	for caller := range callers {
-		if got, err := c.read(ctx, rowOf(caller)); err != nil || got != strconv.FormatInt(done[caller].Load(), 10) {
-			return 0, fmt.Errorf("the row of a caller is %q after %d operations: %w", got, done[caller].Load(), err)
+		got, err := c.read(ctx, rowOf(caller))
+		if want := strconv.FormatInt(done[caller].Load(), 10); err == nil && got != want {
+			err = fmt.Errorf("%s is %q, want %q, which its last operation has written", rowOf(caller), got, want)
+		}
+		if err != nil {
+			return 0, err
 		}
 	}
 	table := rates
