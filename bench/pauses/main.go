@@ -91,7 +91,7 @@ func measure(ctx context.Context, o options, s scene, binary string) (f turns.Fi
 		}
 		defer func() { err = errors.Join(err, db.Close(), keepLogs(c, o.logs, s.name)) }()
 		st := &stage{c: c, db: db}
-		if err := st.prepare(ctx, s.cluster.Nodes); err != nil {
+		if err := st.prepare(ctx); err != nil {
 			return err
 		}
 		if _, err := turns.Repeat(ctx, o.callers, 0, turns.Warmup, st.transact); err != nil {

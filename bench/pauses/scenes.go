@@ -51,45 +51,18 @@ const metaTablet = 1
 const between = 1500 * time.Millisecond
 
 // prepare creates the table and waits until all tablets have their replicas.
-func (s *stage) prepare(ctx context.Context, nodes int) error {
+func (s *stage) prepare(ctx context.Context) error {
 	if err := s.db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
 		return err
 	}
-	return s.await(ctx, "every tablet has its replicas", func() bool {
-		found, err := s.tablets(ctx)
-		if err != nil {
-			return false
-		}
-		for _, d := range found {
-			voters := 0
-			for _, r := range d.Replicas {
-				if !r.Learner && !r.Incoming && !r.Outgoing {
-					voters++
-				}
-			}
-			if voters < min(nodes, 3) {
-				return false
-			}
-		}
-		return len(found) > 1
-	})
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return cluster.Replicated(ctx, s.db, 2) // meta and the table
 }
 
 func (s *stage) tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	const most = 1000
 	return handle.Client(s.db).Transport().Locate(ctx, mvcc.MetaTable, "", most)
-}
-
-// await polls until ok.
-func (s *stage) await(ctx context.Context, what string, ok func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for !ok() {
-		if err := txn.Sleep(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("timed out after 1 min: waiting until %s", what)
-		}
-	}
-	return nil
 }
 
 // splits splits the table at all boundaries, one after the other.

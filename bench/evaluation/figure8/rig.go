@@ -25,6 +25,7 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/cluster"
 )
 
 // rig is a cluster in this process, with rows for raw operations and rows for transactions in one
@@ -182,8 +183,11 @@ func settle(ctx context.Context, nodes []*node.Node) (*node.Node, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
+	if err := cluster.Replicated(ctx, nodes[0].DB(), 2); err != nil { // meta and the table
+		return nil, err
+	}
 	for {
-		addr, err := settled(ctx, nodes[0].DB(), len(nodes))
+		addr, err := settled(ctx, nodes[0].DB())
 		if err != nil {
 			return nil, err
 		}
@@ -191,30 +195,14 @@ func settle(ctx context.Context, nodes []*node.Node) (*node.Node, error) {
 			return nodes[i], nil
 		}
 		if txn.Sleep(ctx, settleEvery) != nil {
-			return nil, fmt.Errorf("after %v a tablet lacks replicas, or one node leads the table and runs the oracle", settleTimeout)
+			return nil, fmt.Errorf("after %v one node leads the table and runs the oracle, too", settleTimeout)
 		}
 	}
 }
 
-// settled returns the address of the table's leader, or "" while a tablet lacks replicas or that
-// node also runs the oracle, whose leadership it then moves.
-func settled(ctx context.Context, db *percolator.DB, replicas int) (string, error) {
-	const most = 10
-	found, err := handle.Client(db).Transport().Locate(ctx, 0, "", most)
-	if err != nil {
-		return "", err
-	}
-	for _, d := range found {
-		voters := 0
-		for _, r := range d.Replicas {
-			if !r.Learner && !r.Incoming && !r.Outgoing {
-				voters++
-			}
-		}
-		if voters != replicas {
-			return "", nil
-		}
-	}
+// settled returns the address of the table's leader, or "" while that node also runs the oracle,
+// whose leadership it then moves.
+func settled(ctx context.Context, db *percolator.DB) (string, error) {
 	nodes, err := db.Admin().Nodes(ctx)
 	if err != nil {
 		return "", err
