@@ -32,8 +32,11 @@ func (p *Process) Metrics(ctx context.Context) (map[string]float64, error) {
 const tick = time.Second / 100
 
 // CPU returns the node's processor time, user and system.
-func (p *Process) CPU() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+func (p *Process) CPU() (time.Duration, error) { return CPU(p.PID()) }
+
+// CPU returns the processor time of a running process, user and system, in units of 10 ms.
+func CPU(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}

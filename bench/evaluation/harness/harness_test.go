@@ -240,6 +240,7 @@ func TestFailedMeasurement(t *testing.T) {
 
 // TestUsage: processor time grows, and so does the device's counter after a sync.
 func TestUsage(t *testing.T) {
+	const tick = 10 * time.Millisecond // the resolution of /proc
 	began := CPUOf()
 	for CPUOf()-began < 3*tick { // consumes processor time
 	}

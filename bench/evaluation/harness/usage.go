@@ -8,38 +8,25 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percolator-go/percolator/bench/turns"
+	"github.com/percolator-go/percolator/test/cluster"
 	"github.com/percolator-go/percolator/test/disk"
 )
-
-// tick is the unit of processor time in /proc: 100 per second on all platforms of Go.
-const tick = time.Second / 100
 
 // CPUOf returns the processor time, user and system, of running processes, in units of 10 ms; one
 // that has ended counts as 0. Without pids it returns this process's own, exactly.
 func CPUOf(pids ...int) (sum time.Duration) {
 	if len(pids) == 0 {
-		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-			return 0
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		return turns.CPU()
 	}
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		_, rest, _ := strings.Cut(string(text), ") ") // from the third field of proc(5) on; the 14th and 15th are the times
-		fields := strings.Fields(rest)
-		for _, field := range fields[min(11, len(fields)):min(13, len(fields))] {
-			n, _ := strconv.ParseInt(field, 10, 64)
-			sum += time.Duration(n) * tick
+		if cpu, err := cluster.CPU(pid); err == nil {
+			sum += cpu
 		}
 	}
 	return sum
