@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
 	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/disk"
 )
 
 // Measurements returns the measurement.
@@ -213,7 +213,7 @@ func grown(ctx context.Context, r *harness.Run, dir string, rows int, window tim
 	if err != nil {
 		return err
 	}
-	bytes, err := diskBytes(storeOf(dir))
+	bytes, _, err := disk.Usage(storeOf(dir))
 	if err != nil {
 		return err
 	}
@@ -225,19 +225,4 @@ func grown(ctx context.Context, r *harness.Run, dir string, rows int, window tim
 		return err
 	}
 	return withNode(ctx, dir, nil, func(n *node.Node) error { return expire(ctx, r, n.DB(), name, rows) })
-}
-
-// diskBytes returns the space that a directory occupies.
-func diskBytes(dir string) (sum int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if err == nil {
-			sum += allocated(info)
-		}
-		return err
-	})
-	return sum, err
 }

@@ -7,6 +7,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/disk"
 )
 
 // TestChecks: a missing row is an error, not a figure, and a store occupies space.
@@ -29,7 +30,7 @@ func TestChecks(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if bytes, err := diskBytes(filepath.Join(dir, "node")); err != nil || bytes < 10*5 {
+	if bytes, _, err := disk.Usage(filepath.Join(dir, "node")); err != nil || bytes < 10*5 {
 		t.Errorf("%d bytes, %v", bytes, err)
 	}
 }

@@ -2,19 +2,16 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
-	"syscall"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	storage "github.com/percolator-go/percolator/test/disk"
 )
 
 // figure names one thing that is measured after each cycle, when nothing is left to run.
@@ -77,7 +74,7 @@ func (s *soak) measure(ctx context.Context) (f figures, err error) {
 		return f, err
 	}
 	f[descriptors] = int64(len(open))
-	if f[disk], f[files], err = usage(s.node.Dir); err != nil {
+	if f[disk], f[files], err = storage.Usage(s.node.Dir); err != nil {
 		return f, err
 	}
 	f[client] = int64(runtime.NumGoroutine())
@@ -122,30 +119,4 @@ func leastBound(status []*pb.StatusResponse) percolator.Timestamp {
 		least = min(least, t.Bound)
 	}
 	return percolator.Timestamp(least)
-}
-
-// usage returns the disk usage and number of files in a directory. Files may disappear during the
-// walk.
-func usage(dir string) (bytes, files int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		files++
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += st.Blocks * 512
-		}
-		return nil
-	})
-	return bytes, files, err
 }
