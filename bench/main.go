@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/bench/turns"
+	processes "github.com/percolator-go/percolator/test/cluster"
 )
 
 type options struct {
@@ -125,20 +126,15 @@ const delayed = "PERCOLATOR_BENCH_DELAYED"
 // underStrace runs this program again under strace, which delays every sync, those of bare
 // Badger included.
 func underStrace(delay time.Duration) error {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		return fmt.Errorf("-sync-delay needs strace (Debian: apt-get install strace): %w", err)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	inject := fmt.Sprintf("inject=msync,fsync,fdatasync,syncfs:delay_exit=%d", delay.Microseconds())
-	args := []string{
-		"-f", "--seccomp-bpf", "-qq", "-o", os.DevNull, "-e", "trace=msync,fsync,fdatasync,syncfs",
-		"-e", inject, self,
+	words, err := processes.Slowed(append([]string{self}, os.Args[1:]...), delay)
+	if err != nil {
+		return fmt.Errorf("-sync-delay: %w", err)
 	}
-	cmd := exec.Command(strace, append(args, os.Args[1:]...)...)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), delayed+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
