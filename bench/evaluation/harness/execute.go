@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime/debug"
 	"strings"
@@ -61,4 +62,18 @@ func commit(ctx context.Context) string {
 		return ""
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// InDir calls do with a new directory below parent, and removes it afterwards. Other users may enter
+// it, such as the one as whom PostgreSQL runs. Its path is short enough for a socket if parent's is.
+func InDir(parent string, do func(dir string) error) (err error) {
+	dir, err := os.MkdirTemp(parent, "m")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	return do(dir)
 }

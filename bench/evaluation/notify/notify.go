@@ -6,7 +6,6 @@ package notify
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -34,13 +33,8 @@ func run(ctx context.Context, r *harness.Run) error {
 
 // withNode calls fn with a node in this process, on a store of its own.
 func withNode(ctx context.Context, r *harness.Run, observers func(*percolator.Registry),
-	configure func(*node.Config), fn func(n *node.Node) error) (err error) {
-	dir, err := os.MkdirTemp(r.Dir, "notify-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	return withNodeIn(ctx, dir, observers, configure, fn)
+	configure func(*node.Config), fn func(n *node.Node) error) error {
+	return harness.InDir(r.Dir, func(dir string) error { return withNodeIn(ctx, dir, observers, configure, fn) })
 }
 
 // withNodeIn calls fn with a node in this process on the store in dir, which may be empty.

@@ -48,7 +48,7 @@ func runChanges(ctx context.Context, r *harness.Run) error {
 				if r.Smoke && load.callers == 1 {
 					continue
 				}
-				err := inDir(r.Dir, func(dir string) error { return measureChanges(ctx, r, open, load, d, dir) })
+				err := harness.InDir(r.Dir, func(dir string) error { return measureChanges(ctx, r, open, load, d, dir) })
 				if errors.Is(err, scratch.ErrMissing) {
 					r.Logf("skipped PostgreSQL: %v", err)
 					break
@@ -65,7 +65,7 @@ func runChanges(ctx context.Context, r *harness.Run) error {
 	}
 	for range r.Rounds {
 		for _, kind := range []costKind{{"one tablet", 1}, {"two tablets", 2}} {
-			if err := inDir(r.Dir, func(dir string) error { return feedCost(ctx, r, kind, dir) }); err != nil {
+			if err := harness.InDir(r.Dir, func(dir string) error { return feedCost(ctx, r, kind, dir) }); err != nil {
 				return err
 			}
 		}

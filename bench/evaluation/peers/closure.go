@@ -207,7 +207,7 @@ const closureTable = "checks"
 
 // measureChecker returns how many of the checks are allowed, and the figure with 16 callers.
 func measureChecker(ctx context.Context, r *harness.Run, kind checkerKind, a access, d time.Duration) (allowed int, many turns.Figure, err error) {
-	err = inDir(r.Dir, func(dir string) error {
+	err = harness.InDir(r.Dir, func(dir string) error {
 		began := time.Now()
 		c, err := kind.open(ctx, dir, a)
 		if err != nil {

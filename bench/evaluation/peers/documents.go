@@ -114,7 +114,7 @@ func runDocuments(ctx context.Context, r *harness.Run) error {
 // clusterAll measures one kind on a fresh directory, from the first load to the last cluster, and
 // returns its rate.
 func clusterAll(ctx context.Context, r *harness.Run, k clustererKind, l loading, documents int) (rate float64, err error) {
-	err = inDir(r.Dir, func(dir string) (err error) {
+	err = harness.InDir(r.Dir, func(dir string) (err error) {
 		s, err := k.open(ctx, dir)
 		if err != nil {
 			return err

@@ -11,8 +11,6 @@
 package peers
 
 import (
-	"errors"
-	"os"
 	"time"
 
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
@@ -36,17 +34,3 @@ const ours = "percolator"
 
 // payload is the value of a cell, a job or a key.
 var payload = []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123")
-
-// inDir calls do with a new directory, which is removed afterwards. Other users may enter it:
-// PostgreSQL runs as one. Its path is short enough for a socket if parent's is.
-func inDir(parent string, do func(dir string) error) (err error) {
-	dir, err := os.MkdirTemp(parent, "p")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	return do(dir)
-}

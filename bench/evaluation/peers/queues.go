@@ -158,7 +158,7 @@ const queueTable, heldTable, heldPlot = "queues", "one held snapshot", "held-sna
 // withQueue calls do with a new queue and checks at the end that every job has one result, or at
 // least one if the queue is atLeastOnce.
 func withQueue(ctx context.Context, r *harness.Run, k queueKind, do func(q *queue, run func(ctx context.Context) (time.Duration, error)) error) error {
-	return inDir(r.Dir, func(dir string) (err error) {
+	return harness.InDir(r.Dir, func(dir string) (err error) {
 		t := &tracker{jobs: map[int]*tracked{}}
 		q, err := k.open(ctx, dir, t)
 		if err != nil {

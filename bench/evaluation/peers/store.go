@@ -70,7 +70,7 @@ func runEtcd(ctx context.Context, r *harness.Run) error {
 
 // measureStore measures one kind on a fresh directory.
 func measureStore(ctx context.Context, r *harness.Run, k kind, callers int, d time.Duration) (f turns.Figure, err error) {
-	err = inDir(r.Dir, func(dir string) (err error) {
+	err = harness.InDir(r.Dir, func(dir string) (err error) {
 		s, err := k.open(ctx, dir)
 		if err != nil {
 			return err

@@ -53,7 +53,7 @@ func run(ctx context.Context, r *harness.Run) error {
 		s = sizes{plain: 2000, grown: []int{1000, 2000, 4000}, window: 300 * time.Millisecond}
 	}
 	for range r.Rounds {
-		if err := inDir(r.Dir, func(dir string) error { return loads(ctx, r, dir, s) }); err != nil {
+		if err := harness.InDir(r.Dir, func(dir string) error { return loads(ctx, r, dir, s) }); err != nil {
 			return err
 		}
 	}
@@ -61,7 +61,7 @@ func run(ctx context.Context, r *harness.Run) error {
 	// Each size once: the largest takes minutes.
 	rates := map[string][]float64{}
 	for _, rows := range s.grown {
-		err := inDir(r.Dir, func(dir string) error { return grown(ctx, r, dir, rows, s.window, rates) })
+		err := harness.InDir(r.Dir, func(dir string) error { return grown(ctx, r, dir, rows, s.window, rates) })
 		if err != nil {
 			return fmt.Errorf("%d rows: %w", rows, err)
 		}
@@ -71,14 +71,6 @@ func run(ctx context.Context, r *harness.Run) error {
 	r.Note("kill -9 ends a process after two-row writes for %v; its next start counts until all acknowledged writes were read. "+
 		"A back-fill is measured for at most %v, an expiry for at most %v.", s.window, backfilling, expiring)
 	return nil
-}
-
-func inDir(parent string, fn func(dir string) error) error {
-	dir, err := os.MkdirTemp(parent, "scale-")
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(dir), os.RemoveAll(dir))
 }
 
 var column = percolator.Column{Table: "rows", Name: "v"}
@@ -136,7 +128,7 @@ func loads(ctx context.Context, r *harness.Run, dir string, s sizes) error {
 		if flags != nil {
 			kind, rows = "load --bulk", 5*s.plain
 		}
-		err := inDir(dir, func(dir string) error {
+		err := harness.InDir(dir, func(dir string) error {
 			return withNode(ctx, dir, nil, func(n *node.Node) error {
 				took, err := load(ctx, r, n, dir, rows, flags...)
 				if err != nil {
