@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,13 +135,8 @@ func choose(names string) ([]fault, error) {
 	}
 	var out []fault
 	for name := range strings.SplitSeq(names, ",") {
-		found := false
-		for _, f := range faults {
-			if f.name == name {
-				out, found = append(out, f), true
-			}
-		}
-		if !found {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		if i < 0 {
 			var all []string
 			for _, f := range faults {
 				all = append(all, f.name)
@@ -148,6 +144,7 @@ func choose(names string) ([]fault, error) {
 			return nil, fmt.Errorf("unknown fault %q; the faults are: %s", name,
 				strings.Join(all, ", "))
 		}
+		out = append(out, faults[i])
 	}
 	return out, nil
 }

@@ -164,12 +164,9 @@ const straggle = 2 * time.Minute
 // rest closes the held snapshots and writes nothing until the outdated entries of some documents,
 // among them deleted ones, are collected: deleted rows leave no key.
 func (s *soak) rest(ctx context.Context) error {
-	for _, h := range s.held {
-		if err := h.snapshot.Close(); err != nil {
-			return err
-		}
+	if err := s.end(); err != nil {
+		return err
 	}
-	s.held = nil
 	rows := append(s.model.pick(s.Rand, 50), s.gone...)
 	s.gone = s.gone[:0]
 	before, err := s.outdated(ctx, rows)

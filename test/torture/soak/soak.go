@@ -281,7 +281,7 @@ func (s *soak) verify(ctx context.Context) error {
 		return violation("%v", err)
 	}
 	if d := c.differences(); len(d) > 0 {
-		return violation("the results do not follow from the documents, at %d:\n%s", c.at, strings.Join(d, "\n"))
+		return violation("the results do not follow from the documents, at %d:\n%s", c.at, few(d))
 	}
 	s.did[verified]++
 	s.now[live], s.now[cells] = int64(c.bytes), int64(c.cells)

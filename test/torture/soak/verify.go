@@ -99,9 +99,6 @@ func (c *contents) differences() []string {
 		degree, touched} {
 		out = append(out, compare(column, c.column(column), want[column])...)
 	}
-	if len(out) > maxDifferences {
-		out = append(out[:maxDifferences], fmt.Sprintf("and %d more", len(out)-maxDifferences))
-	}
 	return out
 }
 
