@@ -270,7 +270,7 @@ func TestCompactionWaitsForFiles(t *testing.T) {
 				dir = disk.New(t, 256<<20, "-N", "2000").Dir()
 			}
 			dir = filepath.Join(dir, "store")
-			cmd := exec.Command(os.Args[0], "-test.run=^TestShortProcess$", "-test.timeout=20s")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestShortProcess$", "-test.timeout=3m")
 			cmd.Env = append(os.Environ(), shortDirEnv+"="+dir, shortWhatEnv+"="+string(what))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
