@@ -89,7 +89,7 @@ func TestOneTrace(t *testing.T) {
 	r := newTracedRig(t, 3, func(i int, c *node.Config) {
 		c.Placement.Busy, c.Placement.Rest = 50*time.Millisecond, time.Hour
 		c.Observers = chain
-		if i != 1 { // led by 0, then by 2, run by 1
+		if i != 1 { // only node 1 runs observers; node 0, then node 2, leads the tablet
 			c.ObserverWorkers = 0
 		}
 	}, spans.provider)

@@ -318,7 +318,7 @@ func TestWaitForNamed(t *testing.T) {
 	}}
 	p.start(t)
 	at := p.change(t, rows(8))
-	<-again // the others have committed with the run's writes for them
+	<-again // the other changes have committed, with the run's writes for them
 	waited := make(chan error, 1)
 	go func() {
 		_, err := p.node.DB.WaitFor(bounded(t, 30*time.Second), at)

@@ -91,7 +91,8 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 }
 
 const (
-	// forgetTimeout limits the wait of ForgetNode; a client's RPC timeout is 10 s.
+	// forgetTimeout limits ForgetNode's wait until meta has recorded that the node is gone. It is
+	// less than a client's RPC timeout, 10 s, so that the client gets the answer.
 	forgetTimeout = 6 * time.Second
 	forgetPause   = 200 * time.Millisecond
 )

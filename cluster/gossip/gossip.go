@@ -168,8 +168,8 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	}
 	// Other nodes would take such an address for their own.
 	if ip.IsUnspecified() || port == 0 {
-		return nil, fmt.Errorf("gossip: other nodes cannot reach %s; advertise an address of this node",
-			g.cfg.Self.Gossip)
+		return nil, fmt.Errorf("gossip: other nodes cannot reach %s: advertise an IP address of this node and "+
+			"a port other than 0", g.cfg.Self.Gossip)
 	}
 	if g.cfg.Certs != "" {
 		keys, err := readKeys(g.cfg.Certs)

@@ -101,7 +101,7 @@ func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) 
 	// The same process asks repeatedly; only the first time there is something to write.
 	if b.Len() > 0 {
 		if err := s.st.StateWriter().Commit([]*store.Batch{b}); err != nil {
-			return false, fmt.Errorf("join: record the start of node %d: %w", node, err)
+			return false, fmt.Errorf("join: the start of node %d is not confirmed: record it: %w", node, err)
 		}
 	}
 	s.seen = seen

@@ -103,7 +103,8 @@ func (d *Membership) promise(ctx context.Context, f *freshNode,
 	// A promise that is granted to this node but names another founder contradicts itself: it must
 	// not count.
 	if r.Granted && r.Founder != req.Founder {
-		return 0, fmt.Errorf("join: %s reports its promise as granted to this node and as given to another", f.node.Listen)
+		return 0, fmt.Errorf("join: %s reports its promise as granted to this node and as given to another: it does not count",
+			f.node.Listen)
 	}
 	return r.Founder, nil
 }

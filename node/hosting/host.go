@@ -145,7 +145,8 @@ func (h *Host) Scans() *scanner.Stats {
 	return nil
 }
 
-// ownScanners returns the scanners of this process; nil before Start.
+// ownScanners returns the scanners for this process's own observers, without those for workers'
+// sessions; nil until Start has started them.
 func (h *Host) ownScanners() *scanner.Scanners {
 	if x := h.runs.Load(); x != nil {
 		return x.scanners.Load()

@@ -100,7 +100,8 @@ var (
 	soakSeed = flag.Uint64("seed", 1, "of its choices")
 )
 
-// TestChoose: unknown names and settings of leases are refused, no name means all faults.
+// TestChoose: unknown names of faults and unknown settings of leases are refused; no name means all
+// faults.
 func TestChoose(t *testing.T) {
 	if all, err := choose(""); err != nil || len(all) != len(faults) {
 		t.Errorf("no names choose %d of %d: %v", len(all), len(faults), err)

@@ -291,8 +291,8 @@ func (u *upgrade) finalize() {
 	}
 }
 
-// refused checks that the node does not start on its directory with the earlier build, and logs the
-// reason. Then it restarts the node with the later build.
+// refused checks that the earlier build does not start on the node's directory, and that the node's
+// log has the reason. Then it restarts the node with the later build.
 func (u *upgrade) refused(i int) {
 	u.t.Helper()
 	p := u.Node(i)

@@ -117,10 +117,10 @@ func (h *jetHandlers) work(m jetstream.Msg) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if _, err := h.js.Publish(ctx, "results."+number, m.Data()); err != nil {
-		return fmt.Errorf("result of job %d: %w", job, err)
+		return fmt.Errorf("publish the result of job %d: %w", job, err)
 	}
 	if err := m.DoubleAck(ctx); err != nil {
-		return fmt.Errorf("acknowledgment of job %d: %w", job, err)
+		return fmt.Errorf("acknowledge job %d: %w", job, err)
 	}
 	h.jobs.finish(job)
 	return nil

@@ -251,7 +251,8 @@ func (v *resolver) run(ctx context.Context, args []string) error {
 	return v.verdict()
 }
 
-// resolveAll resolves the locks of all tables and the intents of all weak columns.
+// resolveAll resolves the locks of all tables and the intents of all weak columns. It only counts
+// those younger than olderThan.
 func (v *resolver) resolveAll(ctx context.Context, catalogue *pb.Catalogue) error {
 	tables, _ := v.tables.Chosen(nil)
 	for e, err := range storedLocks(ctx, v.Session, catalogue, tables) {

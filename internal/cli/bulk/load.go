@@ -283,7 +283,7 @@ func (l *loading) check(ctx context.Context) error {
 		return err
 	}
 	if t.Skipped > int64(l.skipBad) {
-		return shell.WithHint(fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows",
+		return shell.WithHint(fmt.Errorf("%s has %d bad lines: a load would stop, because --skip-bad allows only %d",
 			l.input.name, t.Skipped, l.skipBad),
 			"correct them, or pass --skip-bad to skip them")
 	}

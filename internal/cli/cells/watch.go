@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// advanceEvery is the minimum time between two writes of a subscription's position.
+// advanceEvery is the minimum time between two writes of a subscription's position to the resolved
+// timestamps of its feed.
 const advanceEvery = time.Second
 
 // WatchCommand returns the command "watch".

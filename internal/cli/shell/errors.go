@@ -80,7 +80,7 @@ func (c *Connector) WithResumeHint(err error, where string) error {
 	_, first := c.Classify(err)
 	switch {
 	case errors.Is(err, context.Canceled), // a signal: other errors are consequences
-		errors.Is(err, percolator.ErrCommitUnknown): // the command writes the same again
+		errors.Is(err, percolator.ErrCommitUnknown): // no advice to check first: the user's second run writes the same
 		first = ""
 	case first != "":
 		first += "; then "
