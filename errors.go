@@ -26,8 +26,8 @@ var (
 	// ErrOverloaded reports a full queue of the client or of a node, or that the client exceeds its
 	// rate (Policy.ClientRate). Transact retries.
 	ErrOverloaded = txn.ErrOverloaded
-	// ErrUnavailable reports that no node served the request in time. Operations on tablets are
-	// retried for up to 20 s before.
+	// ErrUnavailable reports that no node served the request in time. Operations on tablets are first
+	// retried for up to 20 s.
 	ErrUnavailable = txn.ErrUnavailable
 	// ErrDiskFull is the ErrUnavailable of a node that refuses writes for lack of disk space, or of
 	// inodes, file descriptors or memory maps, as the text says; it still serves reads.

@@ -55,7 +55,13 @@ func TestExpiryFailOver(t *testing.T) {
 		for j := range 500 {
 			names = append(names, fmt.Sprintf("r%04d", i+j))
 		}
-		awaitTrue(ctx, t, "the rows are written", func() bool { return write(names...) == nil })
+		awaitTrue(ctx, t, "the rows are written", func() bool {
+			err := write(names...)
+			if err != nil && !errors.Is(err, percolator.ErrUnavailable) && !errors.Is(err, percolator.ErrCommitUnknown) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 	}
 	before, err := db.Snapshot(ctx)
 	if err != nil {

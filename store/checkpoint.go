@@ -291,7 +291,7 @@ func (s *Store) maintainLog() {
 		case err == nil:
 			continue
 		case errors.Is(err, raftlog.ErrDiskFull) || errors.Is(err, raftlog.ErrFailed) || errors.Is(err, raftlog.ErrClosed):
-			return // not logged: the next Append returns the error to its caller
+			return // not logged: an Append that needs a new segment returns the error to its caller
 		case err.Error() != s.unmoved:
 			s.unmoved = err.Error()
 			s.opts.Logger.Error("store: the log's oldest segment can't be freed, so the log grows: an entry of it "+

@@ -58,7 +58,7 @@ func (l *locks) keep(o *op) bool {
 		return false
 	case known:
 		return false
-	case chunksOf(len(o.value)) > 1: // not kept: a lock is never so long
+	case chunksOf(len(o.value)) > 1: // too long to keep in memory: Badger gets it
 		l.known[string(o.key)] = struct{}{}
 		return false
 	}

@@ -16,8 +16,8 @@ import (
 // released (hold.go), some of their keys are looked up in the tables held and in the present ones.
 // Both must have the same entry at or after the key.
 //
-// An omitted table is all output of the compaction after another table, or everything before the
-// first one, or else some megabytes. So the lookups are: the first and last key of each replaced
+// An omitted table is the last or the first that the compaction would have written, or one of some
+// megabytes between two others. So the lookups are: the first and last key of each replaced
 // table, one key every probeBytes of it, and what follows the end of each new table. The check can
 // miss a table of less than probeBytes that was the last of a part of a compaction, if another
 // level has an entry between the preceding table and its first entry.

@@ -140,7 +140,7 @@ func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bo
 	}
 	share := dice.Float64()
 	switch dice.IntN(4) {
-	case 0: // all up to a random number
+	case 0: // all up to a random sequence number
 		end := durable + dice.Uint64N(visible-durable+1)
 		return func(version uint64) bool { return version <= end }
 	case 1: // whole Txns

@@ -199,6 +199,7 @@ func (s *Snap) ownRecords(prefix byte) iter.Seq2[TabletStateEntry, error] {
 			if err == nil {
 				e.Tablet = binary.BigEndian.Uint64(key[1:])
 				e.State, err = copyPlain(value)
+				err = s.corrupt(key, err)
 			}
 			return yield(e, err) && err == nil
 		})

@@ -144,8 +144,8 @@ func (s *Snap) value(item *badger.Item, key []byte, fn func(value []byte) error)
 // errKeyLength reports a key of a tablet's own records that has not the length of such keys.
 var errKeyLength = errors.New("the key has a wrong length")
 
-// corrupt returns the error of an entry that cannot be decoded, and makes the scrubber verify all
-// tables; nil if err is nil.
+// corrupt returns the error of an entry that cannot be decoded, and calls suspect; nil if err is
+// nil.
 func (s *Snap) corrupt(key []byte, err error) error {
 	if err == nil {
 		return nil

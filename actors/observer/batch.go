@@ -183,8 +183,9 @@ func (b *batch) do() {
 }
 
 // check decides which cells are dirty and sets the outcomes of the others. It reads all cells with
-// one message to each tablet, and the entries that run.admit would read with a second one. Each
-// suspected cell costs one message more, which records its attempt. An error applies to all cells.
+// one message to each tablet, then the entries that run.admit needs, also with one message to each
+// tablet. A suspected cell, and a hinted one that is clean, cost further messages. An error applies
+// to all cells.
 func (b *batch) check(ctx context.Context, tx Txn) error {
 	weak := b.lead.obs.spec.Weak
 	rows := make([]mvcc.Cell, len(b.runs))
@@ -391,7 +392,7 @@ func (b *batch) verdict(lead *run, err error) outcome {
 func share() float64 { return 1 - rand.Float64() }
 
 // give sets the outcome of all due runs to out. If out is interrupted or refused, which count as no
-// attempt, it removes the attempts that were recorded before the runs.
+// attempt, it calls uncharge for them.
 func (b *batch) give(out outcome) {
 	for _, i := range b.due {
 		b.outs[i] = out

@@ -213,9 +213,13 @@ func (m *member) stopAll() {
 }
 
 func (g *cluster) close() {
-	g.lose(func(*wire.RaftMessage) bool { return true }) // so that none creates a replica
-	for _, m := range g.nodes {
-		m.stopAll()
+	// So that no message creates a replica of a stopped node. One that was under way may have: stop
+	// twice.
+	g.lose(func(*wire.RaftMessage) bool { return true })
+	for range 2 {
+		for _, m := range g.nodes {
+			m.stopAll()
+		}
 	}
 	for _, m := range g.nodes {
 		m.ticker.Close()

@@ -219,10 +219,10 @@ func (p *twoPhase) finishLater(done decision) {
 	if len(done.cells)+len(done.intents)+len(done.locked) == 0 {
 		return
 	}
-	rest := make(chan struct{})
-	p.t.backgroundDone = rest
+	ended := make(chan struct{})
+	p.t.backgroundDone = ended
 	p.c.work.Run(func(ctx context.Context) {
-		defer close(rest)
+		defer close(ended)
 		p.finish(ctx, done)
 	})
 }

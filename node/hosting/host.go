@@ -156,7 +156,8 @@ func (h *Host) ownScanners() *scanner.Scanners {
 
 // ApplyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops and limits
 // this node's observers as the catalogue says. Each change by an operator calls it on every live
-// node; WatchTables calls it periodically. Calls take turns, and each reads the catalogue in its
+// node, and this node calls it after a registration and after the return of a member; WatchTables
+// calls it periodically. Calls take turns, and each reads the catalogue in its
 // turn, so that an older version is never applied last. The error may wrap meta.ErrUntold.
 func (h *Host) ApplyCatalogue(ctx context.Context) error {
 	if _, err := h.cfg.Policy.Read(ctx); err != nil {

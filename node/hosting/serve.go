@@ -23,8 +23,8 @@ type WorkStream interface {
 }
 
 const (
-	// workBeat is the interval at which either side sends an empty message, and workSilence the
-	// time without a message after which the other side counts as dead.
+	// workBeat is the longest pause between two messages of either side, which may be empty, and
+	// workSilence the time without a message after which the other side counts as dead.
 	workBeat    = 200 * time.Millisecond
 	workSilence = 800 * time.Millisecond
 	// helloTimeout bounds the wait for the first message.

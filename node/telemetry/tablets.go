@@ -74,13 +74,13 @@ var replicaTable = table[replica]{
 type group struct {
 	replicas, leaders, resting int
 	leaderless                 int
-	longest                    int64 // greatest time that one has known no leader, in milliseconds
+	longest                    int64 // longest time for which a replica has known no leader, in milliseconds
 }
 
 var groupTable = table[group]{
 	gauge("raft_replicas", "Replicas on this node.", func(g group) int { return g.replicas }),
 	gauge("raft_leaders", "Replicas that lead their tablet.", func(g group) int { return g.leaders }),
-	gauge("raft_resting_replicas", "Replicas at rest: their group exchanges no messages.",
+	gauge("raft_resting_replicas", "Quiescent replicas: their group exchanges no messages.",
 		func(g group) int { return g.resting }),
 	gauge("tablets_leaderless", "Tablets with a replica here that knows of no leader.",
 		func(g group) int { return g.leaderless }),

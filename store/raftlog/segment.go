@@ -152,7 +152,7 @@ func (l *Log) begin(room int64, small bool) error {
 }
 
 // write writes at an offset that this use of the file has not written. Unless filled covers the
-// range, it first writes zeros from filled to aheadBytes after the range.
+// range, it first writes zeros from filled to aheadBytes after the range, at most to the file's end.
 func (s *segment) write(b []byte, at int64) error {
 	if to := at + int64(len(b)); to > s.filled {
 		for ahead := min(to+aheadBytes, s.bytes); s.filled < ahead; {

@@ -22,7 +22,7 @@ type head struct {
 	truncated  Position // the entries after it are live
 	checkpoint uint64   // the state is durable up to this index; never before truncated
 	last       uint64   // index of the last entry, or truncated.Index
-	figures    string   // what the caller passed with the checkpoint
+	figures    string   // what the caller passed with the last Checkpoint or Begin
 }
 
 // The methods of head implement the rules of a log. Their errors mean a fault of the caller if the

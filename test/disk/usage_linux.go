@@ -10,8 +10,8 @@ import (
 // Usage returns the bytes that the files in a directory occupy, without the holes of sparse ones, and
 // the number of files. Files may disappear during the walk.
 func Usage(dir string) (bytes, files int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != dir {
 			return nil
 		}
 		if err != nil || d.IsDir() {

@@ -16,7 +16,8 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// arena is a cluster under faults. Only the goroutine that injects the faults calls its methods.
+// arena is a cluster under faults. Only the goroutine that injects the faults calls its
+// methods, except log.
 type arena struct {
 	o       options
 	nodes   int // number of founding nodes

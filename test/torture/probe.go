@@ -7,6 +7,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/test/workload"
 )
 
@@ -69,7 +70,7 @@ func probeOne(ctx context.Context, a *arena, db *percolator.DB, caller int) (p p
 			}
 			p.gap, last = max(p.gap, time.Since(last)), time.Now()
 		}
-		_ = a.wait(ctx, probeEvery)
+		_ = txn.Sleep(ctx, probeEvery)
 	}
 	p.gap = max(p.gap, time.Since(last))
 	return p

@@ -87,7 +87,7 @@ type Group struct {
 
 	clock             uint64 // ticks so far
 	leaderLost        uint64 // clock when the leader became unknown
-	quiesced          bool   // at rest: not ticked
+	quiesced          bool   // not ticked
 	idleTicks         int    // ticks since this leader had something to do
 	electionBoost     int    // remaining ticks at which this replica campaigns if it knows no leader
 	transferTicks     int    // 1 plus the ticks since the last Transfer; 0: it has ended

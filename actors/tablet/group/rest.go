@@ -66,7 +66,7 @@ func (g *Group) campaign() {
 	}
 }
 
-// Quiesced reports whether the replica is at rest, and need not be ticked.
+// Quiesced reports whether the replica is quiescent: it need not be ticked.
 func (g *Group) Quiesced() bool { return g.quiesced }
 
 // Wake ends the replica's rest, except in a group of one replica, which needs no time.
@@ -214,8 +214,8 @@ func (g *Group) complete(m *raftpb.Message) bool {
 		m.GetFrom() == g.leader && m.GetCommit() == g.last
 }
 
-// answeredAtRest reports whether the message leaves a replica at rest: the question of a
-// resting leader's read to a follower that has everything, and any answer to a heartbeat.
+// answeredAtRest reports whether a replica stays quiescent after the message: the question of a
+// quiescent leader's read to a follower that has everything, and any answer to a heartbeat.
 func (g *Group) answeredAtRest(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgHeartbeatResp || len(m.GetContext()) > 0 && g.complete(m)
 }

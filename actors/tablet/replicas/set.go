@@ -93,7 +93,7 @@ var (
 	errHigher    = errors.New("replicas: a replica with a higher id is here")
 	errElsewhere = errors.New("replicas: no such replica is here")
 	errReserved  = errors.New("replicas: the tablet's replica is being created or filled here; try again")
-	errPiece     = errors.New("replicas: the previous piece of the snapshot is still being written; try again")
+	errPiece     = errors.New("replicas: a piece of the snapshot is still being checked, written or installed; try again")
 	errArrivals  = fmt.Errorf("replicas: %d snapshots are arriving, the most that a node accepts; try again",
 		maxArrivals)
 )

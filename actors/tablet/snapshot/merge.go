@@ -46,8 +46,8 @@ func (i *Installer) Merge(m *Merge) error {
 }
 
 // PutMerge adds the merge of the two stored replicas to the batch. It returns ErrNotFrozen if
-// the right one is not as it was frozen, and another error if the left one has not applied
-// exactly the entries before the merge.
+// the right one is not as it was frozen, and another error if a replica cannot be read or the left
+// one has not applied exactly the entries before the merge.
 func PutMerge(b *store.Batch, st *store.Store, m *Merge) error {
 	left, err := Capture(st.Snap(), m.Merged.TabletId)
 	if err != nil {

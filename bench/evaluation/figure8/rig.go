@@ -175,8 +175,8 @@ const (
 	metaTablet    = 1 // its leader runs the oracle
 )
 
-// settle waits until every tablet has a voting replica on each node, and until the oracle is on
-// another node than the leader of the table, as placement wants it, and returns that leader.
+// settle waits until every tablet has three voting replicas, and until the oracle is on another node
+// than the leader of the table, as placement wants it, and returns that leader.
 func settle(ctx context.Context, nodes []*node.Node) (*node.Node, error) {
 	if len(nodes) == 1 {
 		return nodes[0], nil
@@ -195,7 +195,7 @@ func settle(ctx context.Context, nodes []*node.Node) (*node.Node, error) {
 			return nodes[i], nil
 		}
 		if txn.Sleep(ctx, settleEvery) != nil {
-			return nil, fmt.Errorf("after %v one node leads the table and runs the oracle, too", settleTimeout)
+			return nil, fmt.Errorf("after %v no node leads the table without running the oracle, too", settleTimeout)
 		}
 	}
 }

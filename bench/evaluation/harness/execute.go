@@ -65,7 +65,7 @@ func commit(ctx context.Context) string {
 }
 
 // InDir calls do with a new directory below parent, and removes it afterwards. Other users may enter
-// it, such as the one as whom PostgreSQL runs. Its path is short enough for a socket if parent's is.
+// it: PostgreSQL runs as another one. Its path is short enough for a socket if parent's is.
 func InDir(parent string, do func(dir string) error) (err error) {
 	dir, err := os.MkdirTemp(parent, "m")
 	if err != nil {
