@@ -216,6 +216,9 @@ func (g *cluster) close() {
 	// So that no message creates a replica of a stopped node. One that was under way may have: stop
 	// twice.
 	g.lose(func(*wire.RaftMessage) bool { return true })
+	for _, m := range g.nodes {
+		m.logs.GiveUp() // a test that has failed may have left a full disk
+	}
 	for range 2 {
 		for _, m := range g.nodes {
 			m.stopAll()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -174,13 +175,29 @@ func TestFollowerOnFullDisk(t *testing.T) {
 // TestLeaderOnFullDisk: a leader whose entries encounter the full disk transfers to a voter with
 // space.
 func TestLeaderOnFullDisk(t *testing.T) {
-	g := newGroup(t, 3, 3, testTick)
+	// Slow ticks: under the race detector an operation of 6 MiB takes longer than testTick's elections.
+	g := newGroup(t, 3, 3, 100*time.Millisecond)
 	g.write(groupTablet, "a", "1")
-	leader := g.leader(groupTablet)
-	full := g.nodes[leader]
-	g.even(groupTablet, 1, 2, 3)
-	full.free.Store(freeNone)
-	outcome := g.tell(leader, groupTablet, longOf(g.take(1), "b"))
+	var leader uint64
+	var full *member
+	var outcome <-chan result
+	for waits := false; !waits; {
+		leader = g.leader(groupTablet)
+		full = g.nodes[leader]
+		g.even(groupTablet, 1, 2, 3)
+		op := longOf(g.take(1), "b")
+		full.free.Store(freeNone)
+		outcome = g.tell(leader, groupTablet, op)
+		g.wait("the entry waits for room, or the operation is answered", func() bool {
+			return full.logs.Full() || len(outcome) > 0
+		})
+		// Nothing waits if the store measured its space before the operation came, which it then
+		// refuses, or if the leader was voted out on a busy machine.
+		if waits = full.logs.Full(); !waits {
+			full.free.Store(math.MaxUint64)
+			look(full.store)
+		}
+	}
 	g.leader(groupTablet, leader)
 	if code := g.code(outcome); code != pb.Error_CODE_UNKNOWN &&
 		code != pb.Error_CODE_NOT_PROPOSED && code != 0 {
