@@ -94,7 +94,7 @@ func TestManyChunksGo(t *testing.T) {
 	}
 }
 
-// A missing chunk is an error, not a shorter value.
+// TestMissingChunk: a missing chunk is an error, not a shorter value, and the scrubber learns of it.
 func TestMissingChunk(t *testing.T) {
 	s := open(t, "")
 	c := cell("r", "c")
@@ -105,15 +105,22 @@ func TestMissingChunk(t *testing.T) {
 	commit(t, s, b)
 	snap := s.Snap()
 	defer snap.Close()
-	if _, _, err := snap.Raw(c); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("lookup: %v, want ErrCorrupt", err)
+	scan := func() (err error) {
+		for _, err = range snap.RawCells(mvcc.Span{Table: c.Table}) {
+		}
+		return err
 	}
-	var found []error
-	for _, err := range snap.RawCells(mvcc.Span{Table: c.Table}) {
-		found = append(found, err)
+	lookup := func() error {
+		_, _, err := snap.Raw(c)
+		return err
 	}
-	if len(found) != 1 || !errors.Is(found[0], store.ErrCorrupt) {
-		t.Errorf("scan: %v, want ErrCorrupt", found)
+	for what, read := range map[string]func() error{"lookup": lookup, "scan": scan} {
+		if err := read(); !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("%s: %v, want ErrCorrupt", what, err)
+		}
+		if !store.Suspected(s) {
+			t.Errorf("ROT-UNREPORTED: the scrubber does not learn of a %s that finds damage", what)
+		}
 	}
 }
 

@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	kills       = flag.Int("kills", 6, "rounds of TestKill")
-	powerLosses = flag.Int("power-losses", 5, "rounds of TestPowerLoss and TestTornState")
+	kills       = flag.Int("kills", 10, "rounds of TestKill")
+	powerLosses = flag.Int("power-losses", 8, "rounds of TestPowerLoss and TestTornState")
 	crashSeed   = flag.Uint64("crash-seed", 0,
 		"seed of the tests that kill a process or its power; 0 picks one")
 )

@@ -44,6 +44,17 @@ func Versions(s *Store, key []byte) int {
 	return n
 }
 
+// Suspected reports whether a read has asked for the verification of all tables since the last call.
+// A store in memory, which has no scrubber, keeps the request until then.
+func Suspected(s *Store) bool {
+	select {
+	case <-s.suspicion:
+		return true
+	default:
+		return false
+	}
+}
+
 // CountPrefix returns the number of keys with a prefix.
 func CountPrefix(s *Snap, prefix string) (n int) {
 	s.walk(walkOptions{prefix: []byte(prefix), keysOnly: true}, func(_, _ []byte, err error) bool {

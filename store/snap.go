@@ -141,7 +141,7 @@ func (s *Snap) value(item *badger.Item, key []byte, fn func(value []byte) error)
 	})
 }
 
-// errKeyLength reports a key of a tablet's own records that has not the length of such keys.
+// errKeyLength reports a key that is shorter or longer than all keys of its kind.
 var errKeyLength = errors.New("the key has a wrong length")
 
 // corrupt returns the error of an entry that cannot be decoded, and calls suspect; nil if err is

@@ -12,7 +12,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
-	seedCount = flag.Int("seeds", 6, "number of seeds")
+	seedCount = flag.Int("seeds", 10, "number of seeds")
 	onlyKinds = flag.String("kinds", "",
 		"comma-separated kinds of events; empty: all")
 	onlyLoads = flag.String("workloads", "",

@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-var powerLosses = flag.Int("power-losses", 3, "rounds of the tests that lose power")
+var powerLosses = flag.Int("power-losses", 5, "rounds of the tests that lose power")
 
 // The environment makes this test binary the process that the tests below kill.
 const (

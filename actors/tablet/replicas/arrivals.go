@@ -82,12 +82,12 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 			a.replies = append(a.replies, reply)
 			return nil
 		}
-		return refusal(errPiece)
+		return refusal(errPieceBusy)
 	// The piece is staged already, and its answer was lost.
 	case !a.busy && c.Sequence+1 == a.snapshot.Next():
 		return &wire.SnapshotAnswer{Next: c.Sequence + 1}
 	case a.busy:
-		return refusal(errPiece)
+		return refusal(errPieceBusy)
 	}
 	a.busy, a.piece, a.last, a.replies = true, c.Sequence, now, append(a.replies, reply)
 	x.set.queue.push(func() { x.stage(c, a) })
@@ -121,7 +121,7 @@ func (x *arrivals) beginLocked(
 		}
 		return refusal(errArriving)
 	case len(x.under) >= maxArrivals:
-		return refusal(errArrivals)
+		return refusal(errManyArrivals)
 	}
 	a := &arrival{id: c.Id, busy: true, last: now, replies: []func(*wire.SnapshotAnswer){reply}}
 	x.under[c.TabletId] = a

@@ -88,13 +88,13 @@ const (
 
 // Reasons not to create a replica, or not to accept a snapshot, for now.
 var (
-	errUnlisted  = errors.New("replicas: the sender's descriptor does not list the replica")
-	errTombstone = errors.New("replicas: the replica was removed from here")
-	errHigher    = errors.New("replicas: a replica with a higher id is here")
-	errElsewhere = errors.New("replicas: no such replica is here")
-	errReserved  = errors.New("replicas: the tablet's replica is being created or filled here; try again")
-	errPiece     = errors.New("replicas: a piece of the snapshot is still being checked, written or installed; try again")
-	errArrivals  = fmt.Errorf("replicas: %d snapshots are arriving, the most that a node accepts; try again",
+	errUnlisted     = errors.New("replicas: the sender's descriptor does not list the replica")
+	errTombstone    = errors.New("replicas: the replica was removed from here")
+	errHigher       = errors.New("replicas: a replica with a higher id is here")
+	errElsewhere    = errors.New("replicas: no such replica is here")
+	errReserved     = errors.New("replicas: the tablet's replica is being created or filled here; try again")
+	errPieceBusy    = errors.New("replicas: a piece of the snapshot is still being checked, written or installed; try again")
+	errManyArrivals = fmt.Errorf("replicas: %d snapshots are arriving, the most that a node accepts; try again",
 		maxArrivals)
 )
 

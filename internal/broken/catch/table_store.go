@@ -34,6 +34,8 @@ var ofStores = []property{
 		assertion: "FORGOTTEN: .*"},
 	{tag: "bit_rot_served", pkg: "store", test: "^TestBitRotWhileOpen$/^compacted$",
 		assertion: "BIT-ROT: .*"},
+	{tag: "scan_rot_unreported", pkg: "store", test: "^TestMissingChunk$",
+		assertion: "ROT-UNREPORTED: .*"},
 	{tag: "compaction_unguarded", pkg: "store", test: "^TestCompactionWaitsForFiles$/^inodes$",
 		assertion: "the compaction that replaced it lost rows|LOST: .*"},
 	{tag: "old_log_replayed", pkg: "store", test: "^TestDeletedRowStaysDeletedAfterKill$",
