@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	percolator "github.com/percolator-go/percolator"
@@ -265,18 +267,27 @@ func TestDeadCollector(t *testing.T) {
 		c.Trace.Endpoint, c.Trace.Sample = "http://"+listener.Addr().String(), 1
 		c.Logger = slog.New(slog.DiscardHandler)
 	})
-	ctx := within(t, 4*time.Minute)
+	ctx := within(t, time.Minute)
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	for range 3000 { // more spans than the queue holds
-		err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-			tx.Set("r", percolator.Column{Table: "t", Name: "c"}, []byte("x"))
+	var callers errgroup.Group
+	for caller := range 10 {
+		callers.Go(func() error {
+			for range 300 { // with the other callers, more spans than the queue holds
+				err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+					tx.Set(fmt.Sprint(caller), percolator.Column{Table: "t", Name: "c"}, []byte("x"))
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+	}
+	if err := callers.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
