@@ -28,7 +28,7 @@ LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 RACE      ?= . ./internal/actorkit/... ./internal/certs/... ./internal/cli/... ./internal/httpd/... ./internal/rpc/... ./internal/txn/... \
 	./store/... ./actors/... ./cluster/... ./percolatortest/...
 RACE_LONG ?= ./node/... ./internal/simtest/...
-RACE_SKIP_NODE  := BackfillIsPaced|BackfillResumes|BacklogIsWorkedOffInOrder|BadObserversHarmNobody|BankWhileALeaderIsCutOff|DeadWorkersWork|ExactCounting|ExpiryFailOver|GrowsAndShrinks|HeavyTransactions|IdleTabletsAreNotWalked|LoaderIsSlowedByBacklog|OneDirtyRowAmongMany|OpensBesideLostTablets|ReplicaFallsBehind|UnreadableStore|Workloads
+RACE_SKIP_NODE  := BackfillIsPaced|BackfillResumes|BacklogIsWorkedOffInOrder|BadObserversHarmNobody|BankWhileALeaderIsCutOff|DeadWorkersWork|ExactCounting|GrowsAndShrinks|HeavyTransactions|IdleTabletsAreNotWalked|LoaderIsSlowedByBacklog|OneDirtyRowAmongMany|OpensBesideLostTablets|ReplicaFallsBehind|UnreadableStore|Workloads
 RACE_SKIP_STORE := BatchesAgainstModel|BitRotAtOpen|CommitLimits|CompactionWaitsForFiles|CursorGivesItsRows|FailedOpenLeavesNothing|Kill|LargeBatchCutShort|LocksAgainstModel|ManyChunksGo|MemTableIsLowered|OldVersionsGo|OpenCutShort|OpenRefuses|PowerLossFindsMissingSync|SnapKeepsItsVersions|TornState
 RACE_SKIP_LOG   := BitFlips|Model|ReplayAfterKill|ReplayAfterPowerLoss|ReplayFindsMissingSync|ReplayTornState|TornFrame
 RACE_SKIP_RPC   := AnswersAreBounded|OperationsAreBounded

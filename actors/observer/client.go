@@ -54,8 +54,8 @@ type Txn interface {
 	// SetCell buffers a write of a cell of any class: data or acknowledgment.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
-	// BackgroundDone returns, after Commit, a channel that is closed when the locks left to background
-	// resolution are resolved; nil if there were none.
+	// BackgroundDone returns, after Commit, a channel that is closed when the locks left to
+	// background resolution are resolved; nil if there were none.
 	BackgroundDone() <-chan struct{}
 	// Left returns, once the channel of BackgroundDone is nil or closed, the latest timestamp of
 	// the notifications that the acknowledgments did not clear because their cells have changed

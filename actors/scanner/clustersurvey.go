@@ -72,7 +72,7 @@ type Leaders interface {
 type surveyed struct {
 	of      *ClusterSurvey
 	taken   time.Time
-	news    uint64                   // ClusterSurvey.news after this survey; 0: the context ended before it
+	news    uint64                   // ClusterSurvey.news after this survey; 0: ctx ended before
 	answers map[uint64]*surveyAnswer // by node, of the other nodes that have answered
 }
 

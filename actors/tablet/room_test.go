@@ -175,7 +175,8 @@ func TestFollowerOnFullDisk(t *testing.T) {
 // TestLeaderOnFullDisk: a leader whose entries encounter the full disk transfers to a voter with
 // space.
 func TestLeaderOnFullDisk(t *testing.T) {
-	// Slow ticks: under the race detector an operation of 6 MiB takes longer than testTick's elections.
+	// Slow ticks: under the race detector an operation of 6 MiB takes longer than an election by
+	// testTick.
 	g := newGroup(t, 3, 3, 100*time.Millisecond)
 	g.write(groupTablet, "a", "1")
 	var leader uint64

@@ -16,8 +16,8 @@ type Child struct {
 	Out io.Reader // its standard output
 }
 
-// StartChild starts a child with one more variable in its environment, NAME=VALUE, which tells it what
-// to do. It is killed when ctx ends.
+// StartChild starts a child with one more variable in its environment, NAME=VALUE, which tells it
+// what to do. It is killed when ctx ends.
 func StartChild(ctx context.Context, variable string) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {

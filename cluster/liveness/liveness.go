@@ -194,8 +194,9 @@ func (n *Node) Fortified(tablet uint64) (node, epoch uint64) {
 }
 
 // SupportUntil returns the time on this node's clock up to which the other node has promised its
-// support under the epoch. It returns 0 without such a promise, or if the speeds of the two nodes' clocks
-// differ by more than MaxDrift. While leases are in use, it makes Run ask the node for support.
+// support under the epoch. It returns 0 without such a promise, or if the speeds of the two nodes'
+// clocks differ by more than MaxDrift. While leases are in use, it makes Run ask the node for
+// support.
 func (n *Node) SupportUntil(node, epoch uint64) time.Duration {
 	if n.cfg.MayAsk == nil || !n.cfg.MayAsk() {
 		return 0

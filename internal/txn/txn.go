@@ -25,8 +25,8 @@ type Txn struct {
 	// origin is the timestamp of the user's commit that caused the observer run (docs/adr/0042); 0
 	// means not in a run.
 	origin mvcc.Timestamp
-	// backgroundDone is closed when the background work of a successful commit has ended; nil means there
-	// was none.
+	// backgroundDone is closed when the background work of a successful commit has ended; nil means
+	// that there was none.
 	backgroundDone chan struct{}
 	left           atomic.Uint64 // see Left
 

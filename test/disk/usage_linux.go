@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Usage returns the bytes that the files in a directory occupy, without the holes of sparse ones, and
-// the number of files. Files may disappear during the walk.
+// Usage returns the bytes that the files in a directory occupy, without the holes of sparse ones,
+// and the number of files. Files may disappear during the walk.
 func Usage(dir string) (bytes, files int64, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path != dir {

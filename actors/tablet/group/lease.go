@@ -75,7 +75,8 @@ func (l *Lease) Held() bool {
 				promised++
 			}
 		}
-		// Do not stop at the first set without a majority: SupportUntil also has the nodes asked again.
+		// Do not stop at the first set without a majority: SupportUntil also has the nodes asked
+		// again.
 		held = held && (len(set) == 0 || promised > len(set)/2)
 	}
 	return held

@@ -10,8 +10,8 @@ import (
 )
 
 // TestMergeRefuses: a merge whose right replica is missing, being replaced or not frozen returns
-// ErrNotFrozen, and one whose right replica cannot be read another error: replacing the replica would
-// not help if the store is damaged.
+// ErrNotFrozen, and one whose right replica cannot be read another error: replacing the replica
+// would not help if the store is damaged.
 func TestMergeRefuses(t *testing.T) {
 	const right = sentTablet + 1
 	put := func(state string) func(b *store.Batch) {
